@@ -1,0 +1,46 @@
+# Every target sets up what it needs; the only thing to bring is Python 3.11 or newer.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check test-all bench results format clean help
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gaussify needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: $(STAMP)  ## fit, compare and report on bundled data, in about a minute
+	$(BIN)/gaussify demo
+
+check: $(STAMP)  ## format, lint, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check  ## everything that continuous integration runs
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-all: check  ## the default tests and the slow ones
+	$(BIN)/python -m pytest -q
+
+format: $(STAMP)  ## rewrite the code in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## speed and accuracy against the alternatives, as ratios in one run
+	$(BIN)/python -m benchmarks.run
+
+results: $(STAMP)  ## the committed tables and figures under results/
+	$(BIN)/gaussify reproduce densities --preset laptop --out results
+	$(BIN)/gaussify reproduce probabilities --preset laptop --out results
+
+clean:  ## remove the environment and every cache
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,239 @@
+r"""Expectations of the softmax and the log-sum-exp under independent Gaussian latents, by one integral a row.
+
+By the Gumbel-max identity, with independent :math:`f_j \sim \mathcal{N}(m_j, v_j)` and standard Gumbel :math:`g_j`,
+
+.. math:: \mathbb{E}[\mathrm{softmax}_k(f)] = P(k = \arg\max_j f_j + g_j) = \int r_k(z)\, W(z)\, dz,
+
+where :math:`F_j` is the distribution function of :math:`f_j + g_j`, :math:`W = \prod_j F_j` that of the maximum and
+:math:`r_j = (\log F_j)'`. The same integrand gives (:math:`R = \sum_j r_j`, :math:`\Lambda = -\log W`)
+
+.. math::
+    \mathbb{E}[p_j p_k] = \int r_j r_k W\, dz \quad (j \ne k), \qquad
+    \mathbb{E}[\log\textstyle\sum_j e^{f_j}] = \mathbb{E}[\max_j (f_j + g_j)] - \gamma
+    = \int (z + \log\Lambda)\, R\, W\, dz;
+
+the last because :math:`-\log\Lambda(z)` is standard Gumbel under :math:`W`, with mean :math:`\gamma`. Derivatives follow
+from the identities of Bonnet and Price, so nothing is differentiated through the quadrature.
+
+The nodes of a row depend on that row only: neither the batch nor its order changes an answer.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from gaussify._numerics._gumbel_normal import double_log_cdf, rough_double_log_cdf
+from gaussify._numerics._logistic_normal import softplus_moment
+
+_FIRST, _LAST = -3.5, 17.0  # -log Lambda at the ends: all but exp(-33) and 4e-8 of the mass lies between
+_N_SEARCH = 16
+_N_PANELS, _N_PER_PANEL = 4, 16
+_ELEMENTS = 1 << 18  # rows x nodes x classes at a time
+
+
+def expected_softmax(mean: Tensor, variance: Tensor) -> Tensor:
+    """Return the expectation of the softmax, (n, c), for latents of ``mean`` and ``variance`` (n, c).
+
+    Examples
+    --------
+    >>> mean = torch.tensor([[2.0, 0.0, 0.0]])
+    >>> expected_softmax(mean, torch.zeros(1, 3))  # the softmax
+    tensor([[0.7870, 0.1065, 0.1065]])
+    >>> expected_softmax(mean, torch.full((1, 3), 9.0))
+    tensor([[0.5505, 0.2247, 0.2247]])
+    """
+    if mean.shape[-1] == 2:
+        return _pair(softplus_moment(1, *_difference(mean, variance)))
+    return _ExpectedSoftmax.apply(mean, variance)
+
+
+def expected_logsumexp(mean: Tensor, variance: Tensor) -> Tensor:
+    """Return the expectation of the log-sum-exp over the last axis, (n,).
+
+    Examples
+    --------
+    >>> expected_logsumexp(torch.zeros(1, 3), torch.zeros(1, 3))  # log 3
+    tensor([1.0986])
+    >>> expected_logsumexp(torch.zeros(1, 3), torch.ones(1, 3))
+    tensor([1.3969])
+    """
+    if mean.shape[-1] == 2:
+        return mean[..., 0] + softplus_moment(0, *_difference(mean, variance))
+    return _ExpectedLogsumexp.apply(mean, variance)
+
+
+def softmax_spread(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return :math:`\mathbb{E}[p_k]` and :math:`\mathbb{E}[p_k(1 - p_k)]`, both (n, c), without a graph.
+
+    Examples
+    --------
+    >>> softmax_spread(torch.zeros(1, 3), torch.zeros(1, 3))
+    (tensor([[0.3333, 0.3333, 0.3333]]), tensor([[0.2222, 0.2222, 0.2222]]))
+    """
+    if mean.shape[-1] == 2:
+        difference = _difference(mean.detach(), variance.detach())
+        slope = softplus_moment(2, *difference)
+        return _pair(softplus_moment(1, *difference)), torch.stack([slope, slope], -1)
+    probs, slope, _ = _map_rows(_moments, mean, variance)
+    return probs, slope
+
+
+def _difference(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the second latent less the first: two classes need one logistic-Gaussian integral."""
+    return mean[..., 1] - mean[..., 0], variance.sum(-1)
+
+
+def _pair(prob: Tensor) -> Tensor:
+    return torch.stack([1.0 - prob, prob], -1)
+
+
+class _ExpectedSoftmax(Function):
+    @staticmethod
+    def forward(ctx, mean: Tensor, variance: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
+        ctx.save_for_backward(mean, variance)
+        (probs,) = _map_rows(_probs, mean, variance)
+        return probs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def, override]
+        mean, variance = ctx.saved_tensors
+        grad_mean, grad_variance = _map_rows(_pull_back, mean, variance, grad)
+        return grad_mean, grad_variance
+
+
+class _ExpectedLogsumexp(Function):
+    r"""Gradients :math:`\partial/\partial m_k = \mathbb{E}[p_k]`, :math:`\partial/\partial v_k = \frac12\mathbb{E}[p_k(1-p_k)]`."""
+
+    @staticmethod
+    def forward(ctx, mean: Tensor, variance: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
+        probs, slope, value = _map_rows(_moments, mean, variance)
+        ctx.save_for_backward(probs, slope)
+        return value[:, 0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def, override]
+        probs, slope = ctx.saved_tensors
+        return grad[:, None] * probs, 0.5 * grad[:, None] * slope
+
+
+def _probs(mean: Tensor, scale: Tensor) -> tuple[Tensor]:
+    rule = _place_nodes(mean, scale)
+    (probs,) = rule.integrate(rule.rate)
+    return (probs,)
+
+
+def _moments(mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Expected softmax, expected p(1 - p), expected log-sum-exp (n, 1)."""
+    rule = _place_nodes(mean, scale)
+    total = rule.total_rate[..., None]
+    probs, slope = rule.integrate(rule.rate, rule.rate * (total - rule.rate))
+    (value,) = rule.integrate((rule.z + rule.log_hazard)[..., None] * total)
+    return probs, slope, value
+
+
+def _pull_back(mean: Tensor, scale: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Vector-Jacobian product of the expected softmax with the gradient :math:`h`.
+
+    .. math::
+        \partial_{m_j} = \int r_j\,(h_j R - \textstyle\sum_k h_k r_k)\, W\, dz, \qquad
+        \partial_{v_j} = -\tfrac12 \int \frac{F_j''}{F_j}\,(h_j R - \textstyle\sum_k h_k r_k)\, W\, dz
+    """
+    rule = _place_nodes(mean, scale, curvature=True)
+    assert rule.rate_slope is not None
+    against = grad[:, None, :] * rule.total_rate[..., None]
+    against = against - torch.einsum("nk,ngk->ng", grad, rule.rate)[..., None]
+    second = rule.rate_slope + rule.rate.square()  # F'' / F
+    grad_mean, grad_variance = rule.integrate(rule.rate * against, second * against)
+    return grad_mean, -0.5 * grad_variance
+
+
+class _Rule(NamedTuple):
+    """Quadrature against the distribution of the maximum, for n rows, g nodes and c classes."""
+
+    z: Tensor  # (n, g)
+    weight: Tensor  # (n, g), of the rule times W(z); normalised
+    log_hazard: Tensor  # (n, g), log Lambda
+    rate: Tensor  # (n, g, c), r_j
+    rate_slope: Tensor | None  # (n, g, c), r_j'
+    total_rate: Tensor  # (n, g), R
+
+    def integrate(self, *integrands: Tensor) -> list[Tensor]:
+        return [torch.einsum("ng,ngc->nc", self.weight, integrand) for integrand in integrands]
+
+
+def _place_nodes(mean: Tensor, scale: Tensor, *, curvature: bool = False) -> _Rule:
+    """Find where the maximum of each row lies and set Gauss-Legendre panels there.
+
+    The distribution of the maximum is cut off on its left by its sharpest step, and features at a distance from that
+    end are as wide as the distance or wider: panels that are equal in ``-log Lambda`` plus the logarithm of the
+    distance resolve everything. Each of their ends is a continuous function of the row.
+    """
+    low = (mean + _FIRST - 0.3 - 7.5 * scale).amax(-1, keepdim=True)
+    high = (mean + _LAST + 0.5 + np.log(mean.shape[-1]) + 7.0 * scale).amax(-1, keepdim=True)
+    unit = torch.linspace(0.0, 1.0, _N_SEARCH, dtype=mean.dtype, device=mean.device).square()
+    for _ in range(2):
+        z = low + (high - low) * unit  # (n, search)
+        level = -torch.logsumexp(rough_double_log_cdf(z, mean, scale).neg_(), -1)
+        # one step outwards from where the ends are crossed: interpolation could cut off mass
+        low = _lookup(_crossing(level, _FIRST) - 1.0, z)
+        high = _lookup(_crossing(level, _LAST) + 1.0, z)
+    progress = torch.where(level < 2.0, level, 2.0 + (level - 2.0) / 3.0) + 2.0 * torch.log1p((z - low).clamp_min(0.0))
+    ends = [_lookup(_crossing(z, end), progress) for end in (low, high)]
+    steps = torch.linspace(0.0, 1.0, _N_PANELS + 1, dtype=mean.dtype, device=mean.device)
+    edges = _lookup(_crossing(progress, ends[0] + (ends[1] - ends[0]) * steps), z)  # (n, panels + 1)
+    points, weights = _legendre(mean.device)
+    half = 0.5 * edges.diff(dim=-1)[..., None]
+    z = (edges[:, :-1, None] + half * (1.0 + points)).flatten(1)  # (n, g)
+    weights = (half * weights).flatten(1)
+
+    double_log = double_log_cdf(z, mean, scale, curvature=curvature)
+    hazard = torch.exp(-double_log.value)  # -log F_j
+    rate = hazard * double_log.slope
+    rate_slope = None
+    if double_log.curvature is not None:
+        rate_slope = hazard * (double_log.curvature - double_log.slope.square())
+    sum_hazard, total_rate = hazard.sum(-1), rate.sum(-1)
+    weight = weights * torch.exp(-sum_hazard)
+    weight = weight / (weight * total_rate).sum(-1, keepdim=True)  # then zero variance gives the softmax exactly
+    return _Rule(z, weight, torch.log(sum_hazard), rate, rate_slope, total_rate)
+
+
+def _crossing(increasing: Tensor, value: float | Tensor) -> Tensor:
+    """Fractional index at which each row of ``increasing`` (n, s) passes ``value`` (n, q)."""
+    if not isinstance(value, Tensor):
+        value = increasing.new_full((increasing.shape[0], 1), value)
+    right = torch.searchsorted(increasing.contiguous(), value.contiguous()).clamp_(1, increasing.shape[-1] - 1)
+    before, after = increasing.gather(-1, right - 1), increasing.gather(-1, right)
+    part = (value - before) / (after - before).clamp_min(torch.finfo(value.dtype).tiny)
+    return right - 1 + part.clamp(0.0, 1.0)
+
+
+def _lookup(index: Tensor, values: Tensor) -> Tensor:
+    """``values`` (n, s) at fractional indices (n, q), held at the ends."""
+    index = index.clamp(0.0, values.shape[-1] - 1.0)
+    left = index.floor().clamp_max(values.shape[-1] - 2.0)
+    before, after = values.gather(-1, left.long()), values.gather(-1, left.long() + 1)
+    return before + (index - left) * (after - before)
+
+
+@lru_cache
+def _legendre(device: torch.device) -> tuple[Tensor, Tensor]:
+    points, weights = np.polynomial.legendre.leggauss(_N_PER_PANEL)
+    return torch.as_tensor(points, device=device), torch.as_tensor(weights, device=device)
+
+
+def _map_rows(function: Callable[..., tuple[Tensor, ...]], mean: Tensor, variance: Tensor, *more: Tensor) -> Iterator[Tensor]:
+    """Apply ``function`` to a few rows at a time, in float64 and bounded memory, and join its results."""
+    dtype = mean.dtype
+    rows = max(1, _ELEMENTS // (_N_PANELS * _N_PER_PANEL * mean.shape[-1]))
+    arguments = [mean.detach().double(), variance.detach().double().sqrt(), *(x.detach().double() for x in more)]
+    chunks = [function(*chunk) for chunk in zip(*(x.split(rows) for x in arguments), strict=True)]
+    return (torch.cat(parts).to(dtype) for parts in zip(*chunks, strict=True))

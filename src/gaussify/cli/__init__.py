@@ -1,0 +1,11 @@
+"""The command line: ``gaussify --help``."""
+
+from gaussify.cli import _reproduce as _reproduce
+from gaussify.cli._app import app
+
+__all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,366 @@
+"""Running the tasks of an experiment so that a run can be killed, resumed and traced.
+
+A folder ``OUT/NAME/PRESET`` holds ``results.csv`` (the records, task after task), ``metadata.json`` (what
+made them, with one entry for each finished task), ``summary.csv`` and the figures. A task counts as done once
+its entry in ``metadata.json`` and all its rows are there; anything else is dropped and run again.
+"""
+
+import hashlib
+import json
+import platform
+import subprocess
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from gaussify.exceptions import GaussifyError, InvalidArgumentError
+from gaussify.experiments._registry import Experiment, Settings, Task
+from gaussify.experiments._results import (
+    Record,
+    append_records,
+    column_names,
+    read_records,
+    write_records,
+    write_text,
+)
+
+RESULTS, SUMMARY, METADATA = "results.csv", "summary.csv", "metadata.json"
+
+
+class TaskFailedError(GaussifyError, RuntimeError):
+    """At least one task of an experiment raised; the first error is the cause."""
+
+
+def run(
+    experiment: Experiment,
+    preset: str,
+    out: Path,
+    seed: int = 0,
+    *,
+    fresh: bool = False,
+    console: Console | None = None,
+) -> Path:
+    """Run the tasks that are not done yet, and return the folder of the results.
+
+    Parameters
+    ----------
+    experiment, preset
+        What to run.
+    out
+        The folder under which ``NAME/PRESET`` is made.
+    seed
+        The seed from which, with the task, the seed of each task follows.
+    fresh
+        Remove what an earlier run left instead of resuming it.
+    console
+        Where progress goes; standard error by default.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the folder holds results made with other settings or another seed.
+    TaskFailedError
+        If tasks failed. The others have been run and kept.
+    """
+    folder = result_folder(experiment, preset, out)
+    settings = experiment.settings(preset)
+    tasks = experiment.tasks(settings)
+    _check_unique(experiment, tasks)
+    if fresh:
+        _remove_results(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    identity = {"experiment": experiment.name, "preset": preset, "settings": settings, "seed": seed}
+    log = _RunLog(folder, json.loads(json.dumps(identity)), tasks)
+    pending = [task for task in tasks if not log.has(task)]
+    if pending:
+        log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}")
+        failures = _run_tasks(experiment, settings, pending, seed, log, console or Console(stderr=True))
+        log.finish_session([task for task, _ in failures])
+        _raise_first(failures, n_done=len(tasks) - len(failures))
+    return folder
+
+
+def result_folder(experiment: Experiment, preset: str, out: Path) -> Path:
+    """Return the folder of an experiment's results, which need not be there yet."""
+    experiment.settings(preset)
+    return out / experiment.name / preset
+
+
+def load(folder: Path) -> list[Record]:
+    """Return the records that a run left in ``folder``."""
+    path = folder / RESULTS
+    if not path.exists():
+        raise InvalidArgumentError(f"There is no {RESULTS} in {folder} yet; run the experiment first.")
+    return read_records(path)
+
+
+def task_seed(seed: int, task: Task) -> int:
+    """Return the seed of a task: 32 bits that depend on ``seed`` and on the task, not on its place in a list.
+
+    Examples
+    --------
+    >>> task_seed(0, {"split": 1, "method": "moment"}) == task_seed(0, {"method": "moment", "split": 1})
+    True
+    >>> task_seed(0, {"split": 1}) == task_seed(0, {"split": 2})
+    False
+    """
+    return int.from_bytes(hashlib.sha256(f"{seed} {_key(task)}".encode()).digest()[:4], "big")
+
+
+class _RunLog:
+    """The two files of a run, ``results.csv`` and ``metadata.json``, kept in step."""
+
+    def __init__(self, folder: Path, identity: dict[str, Any], tasks: Sequence[Task]) -> None:
+        self._place = {_key(task): place for place, task in enumerate(tasks)}
+        self._results, self._metadata = folder / RESULTS, folder / METADATA
+        self._data: dict[str, Any] = identity | {
+            "n_tasks": len(tasks),
+            "sessions": [],
+            "tasks": [],
+            "failed": [],
+        }
+        self._columns: list[str] = []
+        if self._results.exists():
+            self._resume(folder, identity)
+        self._done = {_key(entry["task"]) for entry in self._data["tasks"]}
+
+    def has(self, task: Task) -> bool:
+        return _key(task) in self._done
+
+    def start_session(self, command: str) -> None:
+        self._data["sessions"].append(
+            {"started": _now(), "finished": None, "command": command, **_environment()}
+        )
+        self._save()
+
+    def add(self, task: Task, seed: int, records: Sequence[Record], seconds: float) -> None:
+        # Rows first, entry second: a kill in between leaves rows without an entry, which _resume drops.
+        if new := [name for name in column_names(records) if name not in self._columns]:
+            earlier = read_records(self._results) if self._columns else []
+            write_records(self._results, [*earlier, *records])
+            self._columns += new
+        else:
+            append_records(self._results, records, self._columns)
+        entry = {"task": dict(task), "seed": seed, "rows": len(records), "seconds": round(seconds, 3)}
+        self._data["tasks"].append(entry)
+        self._done.add(_key(task))
+        self._save()
+
+    def finish_session(self, failed: Sequence[Task]) -> None:
+        self._data["failed"] = [dict(task) for task in failed]
+        self._data["sessions"][-1]["finished"] = _now()
+        self._sort()
+        self._save()
+
+    def _sort(self) -> None:
+        """Put tasks that failed once, and so came late, back into their place."""
+        by_place = sorted(self._data["tasks"], key=lambda entry: self._place[_key(entry["task"])])
+        if by_place == self._data["tasks"]:
+            return
+        rows = {_key(entry["task"]): rows for entry, rows in self._whole_tasks(read_records(self._results))}
+        write_records(self._results, [row for entry in by_place for row in rows[_key(entry["task"])]])
+        self._data["tasks"] = by_place
+
+    def _resume(self, folder: Path, identity: dict[str, Any]) -> None:
+        remedy = "add --fresh to start over, or choose another --out."
+        if not self._metadata.exists():
+            raise InvalidArgumentError(f"{folder} holds {RESULTS} without {METADATA}; {remedy}")
+        found = json.loads(self._metadata.read_text(encoding="utf-8"))
+        for name, value in identity.items():
+            if found[name] != value:
+                made_with = f"{name} {_short(found[name])}, not {_short(value)}"
+                raise InvalidArgumentError(f"{folder} holds results made with {made_with}; {remedy}")
+        if strange := [entry["task"] for entry in found["tasks"] if _key(entry["task"]) not in self._place]:
+            raise InvalidArgumentError(
+                f"{folder} holds results of a task that {identity['experiment']} no longer has "
+                f"({_words(strange[0])}); {remedy}"
+            )
+        self._data |= {"sessions": found["sessions"], "tasks": found["tasks"]}
+        whole = list(self._whole_tasks(read_records(self._results)))
+        self._data["tasks"] = [entry for entry, _ in whole]
+        kept = [row for _, rows in whole for row in rows]
+        self._columns = column_names(kept)
+        if len(kept) < self._n_lines():
+            write_records(self._results, kept)
+
+    def _n_lines(self) -> int:
+        """Count the lines below the header, a half-written one included."""
+        return len(self._results.read_bytes().removesuffix(b"\n").split(b"\n")) - 1
+
+    def _whole_tasks(self, records: Sequence[Record]) -> Iterator[tuple[dict[str, Any], list[Record]]]:
+        start = 0
+        for entry in self._data["tasks"]:
+            stop = start + entry["rows"]
+            if stop > len(records):
+                return
+            yield entry, list(records[start:stop])
+            start = stop
+
+    def _save(self) -> None:
+        seconds = sum(entry["seconds"] for entry in self._data["tasks"])
+        self._data["elapsed_seconds"] = round(seconds, 3)
+        write_text(self._metadata, json.dumps(self._data, indent=1) + "\n")
+
+
+def _run_tasks(
+    experiment: Experiment,
+    settings: Settings,
+    tasks: Sequence[Task],
+    seed: int,
+    log: _RunLog,
+    console: Console,
+) -> list[tuple[Task, Exception]]:
+    failures: list[tuple[Task, Exception]] = []
+    with _progress(console, experiment.name, len(tasks)) as report:
+        for task in tasks:
+            report(task, None)
+            own_seed = task_seed(seed, task)
+            torch.manual_seed(own_seed)  # so that code without its own generator repeats too
+            start = time.perf_counter()
+            try:
+                records = _records_of(experiment, settings, task, own_seed)
+                log.add(task, own_seed, records, time.perf_counter() - start)
+            except Exception as error:  # a failure at night must not cost the tasks after it
+                failures.append((task, error))
+                console.print(f"[red]failed[/red] {escape(_failure(task, error))}", soft_wrap=True)
+                if not isinstance(error, GaussifyError):
+                    console.print(traceback.format_exc(), markup=False, soft_wrap=True)
+            report(task, time.perf_counter() - start)
+    return failures
+
+
+def _records_of(experiment: Experiment, settings: Settings, task: Task, seed: int) -> list[Record]:
+    records = experiment.run(settings, task, seed)
+    if not records:
+        raise InvalidArgumentError(f"A task of {experiment.name} gave no records.")
+    for record in records:
+        for name in task.keys() & record.keys():
+            if record[name] != task[name]:
+                raise InvalidArgumentError(
+                    f"A record of {experiment.name} changes the column {name!r} of its task."
+                )
+    return [{**task, **record} for record in records]
+
+
+@contextmanager
+def _progress(console: Console, name: str, n_tasks: int) -> Iterator[Callable[[Task, float | None], None]]:
+    """Yield what to call before a task (None) and after it (seconds): a bar, or lines without a terminal."""
+    if not console.is_terminal:
+        counter = iter(range(1, n_tasks + 1))
+
+        def line(task: Task, seconds: float | None) -> None:
+            if seconds is not None:
+                console.print(
+                    escape(f"[{next(counter)}/{n_tasks}] {_words(task)} {seconds:.1f} s"), soft_wrap=True
+                )
+
+        yield line
+        return
+    columns = (
+        TextColumn(name),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("", total=n_tasks)
+
+        def advance(task: Task, seconds: float | None) -> None:
+            progress.update(bar, description=_words(task), advance=0 if seconds is None else 1)
+
+        yield advance
+
+
+def _raise_first(failures: Sequence[tuple[Task, Exception]], n_done: int) -> None:
+    if not failures:
+        return
+    task, error = failures[0]
+    others = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+    message = f"Task {_failure(task, error)}{others}; {n_done} done and kept, run again to retry the rest."
+    raise TaskFailedError(message) from error
+
+
+def _failure(task: Task, error: Exception) -> str:
+    return f"({_words(task)}): {type(error).__name__}: {str(error).rstrip('.')}"
+
+
+def _remove_results(folder: Path) -> None:
+    names = [RESULTS, SUMMARY, METADATA]
+    figures = [path for ending in ("png", "pdf") for path in folder.glob(f"*.{ending}")]
+    for path in [*(folder / name for name in names), *figures]:
+        path.unlink(missing_ok=True)
+
+
+def _check_unique(experiment: Experiment, tasks: Sequence[Task]) -> None:
+    if len({_key(task) for task in tasks}) < len(tasks):
+        raise InvalidArgumentError(f"Two tasks of {experiment.name} are the same.")
+
+
+def _environment() -> dict[str, Any]:
+    """Versions and platform, without anything that names a machine, a user or a folder."""
+    commit = _git("rev-parse", "HEAD") if _git("ls-files", "--error-unmatch", Path(__file__).name) else None
+    return {
+        "git_commit": commit,
+        "git_dirty": None if commit is None else _git("status", "--porcelain", "--", "..") != "",
+        "versions": {"python": platform.python_version()} | _versions("gaussify", "torch", "numpy", "scipy"),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _versions(*packages: str) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git says about the folder of this file, or None where it is no checkout of gaussify."""
+    command = ["git", "--no-optional-locks", *arguments]
+    try:
+        answer = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.strip()
+
+
+def _key(task: Mapping[str, Any]) -> str:
+    return json.dumps(task, sort_keys=True)
+
+
+def _words(task: Task) -> str:
+    return ", ".join(f"{name}={value}" for name, value in task.items())
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,247 @@
+r"""Matching of any continuous univariate distribution, given its density :math:`p = e^\ell` in the basis.
+
+Everything is found without a graph by deterministic rules in float64. Gradients with respect to the parameters of
+the distribution come from one more Newton step (or the quadrature sum itself) taken with a graph: at a solution that
+step is zero, and its derivative is the one of the implicit function theorem.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Kumaraswamy, Normal, TransformedDistribution, constraints
+
+from gaussify.exceptions import NumericalError, UnsupportedMatchError
+from gaussify.matching._methods import MatchMethod
+
+LogDensity = Callable[[Tensor], Tensor]
+"""From points of shape (n, *batch) in the basis to log-densities of the same shape."""
+
+_NEGLIGIBLE = 45.0  # log-density below the mode's from which mass is left out, exp(-45) = 3e-20
+_FAR = 700.0  # exp(700) is the last finite power of e
+
+
+def match_numerically(distribution: Distribution, basis: TransformedDistribution, method: MatchMethod) -> Normal:
+    """Return the Normal for ``distribution``, whose density in the basis is that of ``basis``."""
+    if method is MatchMethod.MOMENT_ORI:
+        return _moment_ori(distribution)
+    log_density = _log_density(distribution, basis)
+    grid = _Grid(log_density, distribution)
+    rule = {MatchMethod.MOMENT: _moment, MatchMethod.LAPLACE: _laplace, MatchMethod.VARIATIONAL: _variational}
+    mean, scale = rule[method](log_density, grid)
+    dtype = torch.promote_types(distribution.mean.dtype, torch.float32)
+    return Normal(mean.to(dtype), scale.to(dtype))
+
+
+def _log_density(distribution: Distribution, basis: TransformedDistribution) -> LogDensity:
+    """Log-density in the basis; minus infinity where the inverse transform leaves the range of floats."""
+    if isinstance(distribution, Kumaraswamy):
+        return _kumaraswamy_log_density(distribution)
+
+    def log_density(psi: Tensor) -> Tensor:
+        value = basis.log_prob(psi)
+        return torch.where(torch.isfinite(value), value, -torch.inf)
+
+    basis._validate_args = False  # points at the rim of the support are expected
+    basis.base_dist._validate_args = False
+    return log_density
+
+
+def _kumaraswamy_log_density(distribution: Kumaraswamy) -> LogDensity:
+    r"""Exact far beyond where :math:`1 - \omega` underflows, which is as far as torch's own density reaches.
+
+    With :math:`\log\omega = -\zeta(-\psi)`, the density
+    :math:`ab\,\omega^{a-1}(1-\omega^a)^{b-1}\,\omega(1-\omega)` needs only :math:`\log(1 - \omega^a)`.
+    """
+    a, b = distribution.concentration1.double(), distribution.concentration0.double()
+
+    def log_density(psi: Tensor) -> Tensor:
+        log_omega, log_rest = torch.nn.functional.logsigmoid(psi), torch.nn.functional.logsigmoid(-psi)
+        # for psi > 36, omega = 1 in floats: 1 - omega^a is then a (1 - omega)
+        near = psi < 30.0
+        power = torch.where(near, a * log_omega, -torch.ones_like(psi))
+        log_one_minus_power = torch.where(near, torch.log(-torch.expm1(power)), torch.log(a) + log_rest)
+        return torch.log(a) + torch.log(b) + a * log_omega + (b - 1.0) * log_one_minus_power + log_rest
+
+    return log_density
+
+
+class _Grid:
+    """Where the mass of a density lies: its mode, its width there, and nodes and weights that cover it.
+
+    The nodes are ``mode + width * sinh(t)`` with ``t`` equally spaced, fine at the mode and coarse in long tails;
+    the trapezoidal rule in ``t`` converges exponentially for analytic densities.
+    """
+
+    n_nodes = 2001
+
+    def __init__(self, log_density: LogDensity, distribution: Distribution) -> None:
+        self.family = type(distribution).__name__
+        with torch.no_grad():
+            self.mode = self._find_mode(log_density, distribution)
+            left, right = (self._reach(log_density, side, 0.5) for side in (-1.0, 1.0))
+            self.width = torch.minimum(left, right)
+            ends = [
+                side * torch.asinh(self._reach(log_density, side, _NEGLIGIBLE) / self.width) for side in (-1.0, 1.0)
+            ]
+            unit = torch.linspace(0.0, 1.0, self.n_nodes, dtype=torch.float64, device=self.mode.device)
+            t = ends[0] + (ends[1] - ends[0]) * unit.reshape(-1, *[1] * self.mode.ndim)  # (n, *batch)
+            self.nodes = self.mode + self.width * torch.sinh(t)
+            self.log_weights = torch.log(self.width * torch.cosh(t) * (ends[1] - ends[0]) / (self.n_nodes - 1))
+            mass = torch.exp(log_density(self.nodes) + self.log_weights).sum(0)
+        if bool(((mass - 1.0).abs() > 1e-6).any()):
+            raise NumericalError(
+                f"match could not find the whole mass of {self.family} in its basis: the integral of its density is "
+                f"{mass.flatten()[(mass - 1).abs().argmax()].item():.7g} within the range of floating-point numbers. "
+                "Its tails are too long, or its density is discontinuous or has several far modes; a rule of your own "
+                "can be added with register_match."
+            )
+
+    def _find_mode(self, log_density: LogDensity, distribution: Distribution) -> Tensor:
+        """Zoom in on the highest point of ever finer grids."""
+        low, high = self._range(distribution)
+        unit = torch.linspace(0.0, 1.0, 65, dtype=torch.float64, device=low.device).reshape(-1, *[1] * low.ndim)
+        for _ in range(14):
+            points = low + (high - low) * unit
+            top = log_density(points).argmax(0, keepdim=True)
+            mode = points.gather(0, top)[0]
+            step = (high - low) / 64.0
+            low, high = mode - step, mode + step
+        return mode
+
+    @staticmethod
+    def _range(distribution: Distribution) -> tuple[Tensor, Tensor]:
+        """Search range of the mode: all floats on an interval or half line, about the mean on the real line."""
+        centre = torch.zeros(distribution.batch_shape, dtype=torch.float64, device=distribution.mean.device)
+        if distribution.support is constraints.real:
+            reach = 100.0 * distribution.stddev.double()
+            return distribution.mean.double() - reach, distribution.mean.double() + reach
+        return centre - _FAR, centre + _FAR
+
+    def _reach(self, log_density: LogDensity, side: float, drop: float) -> Tensor:
+        """Smallest power-of-two distance from the mode at which the log-density has fallen by ``drop``."""
+        powers = torch.exp2(torch.arange(-40.0, 22.0, dtype=torch.float64, device=self.mode.device))
+        distance = powers.reshape(-1, *[1] * self.mode.ndim)
+        fallen = log_density(self.mode + side * distance) < log_density(self.mode[None]) - drop
+        if not bool(fallen.any(0).all()):
+            raise NumericalError(
+                f"match found no end to the density of {self.family} in its basis: it does not fall off, so that no "
+                "Gaussian can be matched."
+            )
+        return powers[fallen.double().argmax(0)]
+
+
+def _moment(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation by quadrature."""
+    mass = torch.softmax(log_density(grid.nodes) + grid.log_weights, 0)
+    mean = (mass * grid.nodes).sum(0)
+    return mean, torch.sqrt((mass * (grid.nodes - mean).square()).sum(0))
+
+
+def _laplace(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
+    """Mode and curvature there: Newton's method from the grid's mode."""
+    psi = grid.mode
+    for _ in range(20):
+        slope, curvature = (x.detach() for x in _slope_and_curvature(log_density, psi))
+        if not bool((curvature < 0).all()):
+            raise UnsupportedMatchError(
+                f"match({grid.family}, 'laplace') is not defined: the log-density has no negative curvature at its mode."
+            )
+        step = torch.clamp(slope / curvature, -grid.width, grid.width)
+        psi = psi - step
+        if bool((step.abs() < 1e-9 * grid.width).all()):
+            break
+    slope, curvature = _slope_and_curvature(log_density, psi)
+    psi = psi - slope / curvature.detach()
+    _, curvature = _slope_and_curvature(log_density, psi)
+    return psi, torch.rsqrt(-curvature)
+
+
+def _slope_and_curvature(log_density: LogDensity, psi: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.enable_grad():
+        if not psi.requires_grad:
+            psi = psi.detach().requires_grad_()
+        value = log_density(psi[None])[0]
+        (slope,) = torch.autograd.grad(value.sum(), psi, create_graph=True)
+        (curvature,) = torch.autograd.grad(slope.sum(), psi, create_graph=True)
+    return slope, curvature
+
+
+def _variational(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
+    r"""Maximiser of :math:`J(\mu, \rho) = \rho + \mathbb{E}_u\,\ell(\mu + e^\rho u)`, by damped Newton steps.
+
+    Derivatives need values of :math:`\ell` only: :math:`s^k\,\mathbb{E}[\ell^{(k)}] = \mathbb{E}[\ell\,\mathrm{He}_k(u)]`
+    gives, with :math:`h_k` for the right-hand side, the gradient :math:`(h_1/s,\; 1 + h_2)` and the Hessian
+    :math:`((h_2/s^2,\; h_3/s), (h_3/s,\; 2h_2 + h_4))`.
+    """
+    with torch.no_grad():
+        # from the mode, narrow: from too wide a start, steep tails are left at one unit a step only
+        mean, log_scale = grid.mode, torch.log(grid.width)
+        for _ in range(100):
+            objective, gradient, hessian = _expected_log_density(log_density, grid, mean, log_scale)
+            # where the objective is not concave, climb along a gradient of the same scale instead
+            eigenvalues = torch.linalg.eigvalsh(hessian)
+            fallback = -torch.diag_embed(torch.diagonal(hessian, dim1=-2, dim2=-1).abs() + 1e-12)
+            curvature = torch.where((eigenvalues[..., 1] < 0)[..., None, None], hessian, fallback)
+            step = -torch.linalg.solve(curvature, gradient)
+            if bool((step.abs().amax(-1) < 1e-10).all()):
+                break
+            step = step / torch.clamp_min(step[..., 1:].abs(), 1.0)
+            factor = torch.ones_like(mean)
+            for _ in range(30):
+                trial = mean + factor * step[..., 0], log_scale + factor * step[..., 1]
+                worse = ~(_expected_log_density(log_density, grid, *trial)[0] >= objective - 1e-12 * objective.abs())
+                if not bool(worse.any()):
+                    break
+                factor = torch.where(worse, 0.5 * factor, factor)
+            mean, log_scale = trial
+        else:
+            raise NumericalError(f"match({grid.family}, 'variational') did not converge in 100 steps.")
+    _, gradient, hessian = _expected_log_density(log_density, grid, mean, log_scale)
+    step = -torch.linalg.solve(hessian.detach(), gradient)
+    return mean + step[..., 0], torch.exp(log_scale + step[..., 1])
+
+
+def _expected_log_density(
+    log_density: LogDensity, grid: _Grid, mean: Tensor, log_scale: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Objective of :func:`_variational`, its gradient (*batch, 2) and its Hessian (*batch, 2, 2)."""
+    u = torch.arange(-240, 241, dtype=torch.float64, device=mean.device) / 20.0
+    weights = torch.softmax(-0.5 * u.square(), 0)
+    scale = torch.exp(log_scale)
+    value = log_density(mean + scale * u.reshape(-1, *[1] * mean.ndim))  # (n, *batch)
+    if not bool(torch.isfinite(value[weights > 1e-20]).all()):
+        raise NumericalError(f"match({grid.family}, 'variational') left the range of floating-point numbers.")
+    value = torch.where(torch.isfinite(value), value, 0.0).movedim(0, -1)
+    hermite = torch.stack([u**0, u, u**2 - 1, u**3 - 3 * u, u**4 - 6 * u**2 + 3], -1) * weights[:, None]
+    h0, h1, h2, h3, h4 = (value @ hermite).unbind(-1)
+    gradient = torch.stack([h1 / scale, 1.0 + h2], -1)
+    cross = h3 / scale
+    hessian = torch.stack(
+        [torch.stack([h2 / scale.square(), cross], -1), torch.stack([cross, 2.0 * h2 + h4], -1)], -2
+    )
+    return log_scale + h0, gradient, hessian
+
+
+def _moment_ori(distribution: Distribution) -> Normal:
+    r"""Log-normal with the mean :math:`m` and variance :math:`v` of the distribution above its lower end.
+
+    .. math:: \sigma^2 = \log(1 + v/m^2), \qquad \mu = \log m - \sigma^2/2
+    """
+    family = type(distribution).__name__
+    support = distribution.support
+    half_lines = (constraints.greater_than, constraints.greater_than_eq)
+    if not (isinstance(support, half_lines) or support is constraints.nonnegative):
+        raise UnsupportedMatchError(
+            f"match({family}, 'moment-ori') is not defined: it fits a log-normal, whose support is the positive reals, "
+            f"where that of {family} is {support}. Use 'moment', 'variational' or 'laplace'."
+        )
+    mean = distribution.mean - support.lower_bound
+    ratio = distribution.stddev / mean
+    if not bool(torch.isfinite(ratio).all() and (ratio > 0).all()):
+        raise UnsupportedMatchError(
+            f"match({family}, 'moment-ori') needs the mean and variance of the distribution, which are not finite for "
+            "these parameters. The other methods do not need them."
+        )
+    variance = torch.log1p(ratio.square())
+    return Normal(torch.log(mean) - 0.5 * variance, torch.sqrt(variance))

@@ -1,0 +1,141 @@
+"""The public functions of matching, and the table of closed forms they consult."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch.distributions import (
+    Dirichlet,
+    Distribution,
+    ExpTransform,
+    Gamma,
+    Independent,
+    Normal,
+    TransformedDistribution,
+    biject_to,
+)
+
+from gaussify._validation import check_distribution, check_option
+from gaussify.exceptions import InvalidArgumentError, UnsupportedMatchError
+from gaussify.matching._methods import MatchMethod
+from gaussify.matching._numerical import match_numerically
+
+Rule = TypeVar("Rule", bound=Callable[..., Any])
+
+_RULES: dict[tuple[type[Distribution], MatchMethod], Callable[..., Any]] = {}
+
+
+def match(distribution: Distribution, method: str = "variational") -> Any:
+    r"""Return the Gaussian that stands for ``distribution`` in its basis.
+
+    The basis is the logarithm for distributions on the positive reals and the logit for those on the unit
+    interval (shifted and scaled as the support demands), so that :math:`\psi = g(\omega)` lives on the real line.
+
+    Parameters
+    ----------
+    distribution : torch.distributions.Distribution
+        Gamma, Exponential, Chi2, Weibull, HalfNormal, InverseGamma, LogNormal, Beta and Dirichlet have rules of
+        their own; any other continuous univariate distribution is matched numerically. Parameters may be of any
+        batch shape, dtype and device, and gradients flow to them.
+    method : {"variational", "moment", "laplace", "moment-ori"}
+        See :class:`~gaussify.matching.MatchMethod`.
+
+    Returns
+    -------
+    torch.distributions.Normal
+        Of the batch shape of ``distribution``. For a Dirichlet, and for any ``Independent``, an ``Independent``
+        of normals; those of a Dirichlet stand for K log-Gammas whose softmax is the Dirichlet.
+
+    References
+    ----------
+    .. [1] T. D. Bui, "Likelihood approximations via Gaussian approximate inference", 2024, sections 3.2, 3.3
+       and appendix A.
+    .. [2] D. Milios et al., "Dirichlet-based Gaussian processes for large-scale calibrated classification", 2018.
+    .. [3] M. Hobbhahn, P. Hennig, "Laplace matching for fast approximate inference in latent Gaussian models",
+       2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.distributions import Beta, Dirichlet, Gamma
+    >>> approximation = match(Gamma(torch.tensor([0.5, 2.0]), torch.tensor(1.0)))
+    >>> approximation.mean, approximation.variance
+    (tensor([-1.6931,  0.4431]), tensor([2.0000, 0.5000]))
+    >>> match(Beta(torch.tensor(1.1), torch.tensor(0.1)), "moment").mean
+    tensor(10.0000)
+    >>> match(Dirichlet(torch.tensor([1.1, 0.1, 0.1])), "laplace").mean
+    tensor([ 0.0953, -2.3026, -2.3026])
+    """
+    distribution = check_distribution(distribution, owner="match")
+    chosen = check_option(method, MatchMethod, name="method", owner="match")
+    if isinstance(distribution, Independent):
+        return Independent(match(distribution.base_dist, chosen), distribution.reinterpreted_batch_ndims)
+    for family in type(distribution).__mro__:
+        if (rule := _RULES.get((family, chosen))) is not None:
+            return rule(distribution)
+    return match_numerically(distribution, to_basis(distribution), chosen)
+
+
+def to_basis(distribution: Distribution) -> TransformedDistribution:
+    r"""Return the distribution of :math:`\psi = g(\omega)`: the density that :func:`match` approximates.
+
+    .. math:: p_\psi(\psi) = p_\omega(g^{-1}(\psi)) \left| \partial g^{-1}(\psi) / \partial\psi \right|
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.distributions import Exponential
+    >>> to_basis(Exponential(torch.tensor(1.0))).log_prob(torch.tensor(0.0))  # psi - exp(psi) at 0
+    tensor(-1.)
+    """
+    distribution = check_distribution(distribution, owner="to_basis")
+    if isinstance(distribution, Dirichlet):
+        gammas = Gamma(distribution.concentration, distribution.concentration.new_ones(()))
+        return TransformedDistribution(Independent(gammas, 1), [ExpTransform().inv])
+    if distribution.event_shape:
+        base = distribution.base_dist if isinstance(distribution, Independent) else None
+        if base is None or base.event_shape:
+            raise UnsupportedMatchError(
+                f"{type(distribution).__name__} is multivariate: only Dirichlet and Independent are supported."
+            )
+    try:
+        transform = biject_to(distribution.support)
+    except NotImplementedError:
+        raise UnsupportedMatchError(
+            f"{type(distribution).__name__} has no basis on the real line: its support is {distribution.support}, "
+            "where an interval or a half line of the reals is needed."
+        ) from None
+    return TransformedDistribution(distribution, [transform.inv])
+
+
+def register_match(family: type[Distribution], method: str) -> Callable[[Rule], Rule]:
+    """Decorate a function from a distribution of ``family`` to its Normal, for one method.
+
+    In the manner of :func:`torch.distributions.register_kl`. The rule of the most specific class wins; it takes
+    precedence over numerical matching.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.distributions import Uniform
+    >>> class Coin(Uniform):
+    ...     pass
+    >>> @register_match(Coin, "moment")
+    ... def _coin_moment(distribution: Coin) -> Normal:
+    ...     return Normal(0.0, torch.pi / 3.0**0.5)
+    >>> match(Coin(0.0, 1.0), "moment").variance
+    tensor(3.2899)
+    """
+    if not (isinstance(family, type) and issubclass(family, Distribution)):
+        raise InvalidArgumentError(f"register_match takes a class of torch distributions; got {family!r}.")
+    chosen = check_option(method, MatchMethod, name="method", owner="register_match")
+
+    def register(rule: Rule) -> Rule:
+        _RULES[family, chosen] = rule
+        return rule
+
+    return register
+
+
+def registered_matches() -> set[tuple[type[Distribution], MatchMethod]]:
+    """Return every (family, method) that has a rule of its own; tests walk it so that none goes untested."""
+    return set(_RULES)

@@ -1,0 +1,66 @@
+"""Telling rows of the training distribution from others by how sure the predictions are."""
+
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import entr
+from torch import Tensor
+
+from gaussify._validation import as_probs, check_option
+
+
+class OODScore(StrEnum):
+    """What :func:`ood_auroc` takes for the confidence of a row.
+
+    Examples
+    --------
+    >>> [str(option) for option in OODScore]
+    ['max-probability', 'entropy']
+    """
+
+    MAX_PROBABILITY = "max-probability"
+    """The probability of the most probable class."""
+    ENTROPY = "entropy"
+    """The negative entropy of the class probabilities."""
+
+
+def ood_auroc(
+    probs_in: ArrayLike | Tensor, probs_out: ArrayLike | Tensor, *, score: str = "max-probability"
+) -> float:
+    r"""Return the area under the ROC curve for telling in-distribution rows from others by their confidence.
+
+    It is the chance that an in-distribution row is more confident than another one, ties counting half. With
+    :math:`s` the score of a row, :math:`p` drawn from ``probs_in`` and :math:`q` from ``probs_out``,
+
+    .. math:: \Pr[s(p) > s(q)] + \tfrac{1}{2} \Pr[s(p) = s(q)], \qquad
+              s(p) = \max_k p_k \;\text{ or }\; \sum_k p_k \log p_k.
+
+    Parameters
+    ----------
+    probs_in : array-like or tensor of shape (n, n_classes)
+        Class probabilities of rows like the training data.
+    probs_out : array-like or tensor of shape (n_out, n_classes)
+        Class probabilities of the other rows.
+    score : {"max-probability", "entropy"}, default="max-probability"
+        The confidence: the largest probability, or the negative entropy.
+
+    Returns
+    -------
+    float
+        From 0 to 1; 1 if every in-distribution row is more confident than all others, 0.5 for no difference.
+
+    Examples
+    --------
+    >>> ood_auroc([[0.9, 0.1], [0.3, 0.7]], [[0.6, 0.4], [0.2, 0.8]])
+    0.75
+    """
+    # scikit-learn takes a second to import, and nothing else here needs it
+    from sklearn.metrics import roc_auc_score
+
+    option = check_option(score, OODScore, name="score", owner="ood_auroc")
+    inside = as_probs(probs_in, name="probs_in", owner="ood_auroc")
+    outside = as_probs(probs_out, name="probs_out", owner="ood_auroc", columns=inside.shape[1])
+    p = np.concatenate([inside.numpy(), outside.numpy()])
+    confidence = p.max(axis=1) if option is OODScore.MAX_PROBABILITY else -entr(p).sum(axis=1)
+    return float(roc_auc_score(np.repeat([1, 0], [len(inside), len(outside)]), confidence))

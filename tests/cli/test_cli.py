@@ -1,0 +1,101 @@
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from gaussify import __version__
+from gaussify.cli import app
+from gaussify.experiments import all_experiments, read_records
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_version():
+    assert invoke("--version").stdout == f"gaussify {__version__}\n"
+
+
+def test_help_names_every_command():
+    text = invoke("--help").stdout
+    assert "list" in text
+    assert "reproduce" in text
+
+
+def test_reproduce_help_has_an_example():
+    assert "gaussify reproduce densities --preset smoke" in invoke("reproduce", "--help").stdout
+
+
+def test_list_shows_every_experiment():
+    result = invoke("list")
+    assert result.exit_code == 0
+    for experiment in all_experiments():
+        assert experiment.name in result.stdout
+        assert experiment.title in result.stdout
+
+
+def test_reproduce_runs_draws_and_summarises(tmp_path):
+    result = invoke("reproduce", "densities", "--preset", "smoke", "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    folder = tmp_path / "densities" / "smoke"
+    figures = {
+        f"{name}.{ending}"
+        for name in ("overview", "gamma", "beta", "divergences")
+        for ending in ("png", "pdf")
+    }
+    assert {path.name for path in folder.iterdir()} == figures | {
+        "results.csv",
+        "summary.csv",
+        "metadata.json",
+    }
+    assert all(path.stat().st_size for path in folder.iterdir())
+    assert "variational" in result.stdout
+    assert len(read_records(folder / "summary.csv")) == 30
+
+
+def test_steps_can_be_repeated_alone(tmp_path):
+    common = ("reproduce", "densities", "--preset", "smoke", "--out", tmp_path)
+    folder = tmp_path / "densities" / "smoke"
+    assert invoke(*common, "--only", "run").exit_code == 0
+    assert {path.name for path in folder.iterdir()} == {"results.csv", "metadata.json"}
+    (folder / "metadata.json").unlink()
+    assert invoke(*common, "--only", "summarise").exit_code == 0
+    assert {path.name for path in folder.iterdir()} == {"results.csv", "summary.csv"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["densties"], "'densties' is no experiment; did you mean 'densities'?"),
+        (["densities", "--preset", "smok"], "'smok' is no preset of densities; did you mean 'smoke'?"),
+        (["densities", "--only", "draw"], "run the experiment first."),
+        (
+            ["densities", "--only", "draw", "--fresh"],
+            "--fresh starts a run over, which --only draw does not do.",
+        ),
+    ],
+)
+def test_known_errors_are_one_sentence_and_exit_code_two(arguments, message, tmp_path):
+    result = invoke("reproduce", *arguments, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.endswith(f"{message}\n")
+    assert result.stderr.count("\n") == 1
+
+
+def test_another_seed_is_refused_until_fresh(tmp_path):
+    common = ("reproduce", "densities", "--preset", "smoke", "--out", tmp_path, "--only", "run")
+    assert invoke(*common).exit_code == 0
+    refused = invoke(*common, "--seed", "1")
+    assert refused.exit_code == 2
+    assert "made with seed 0, not 1; add --fresh" in refused.stderr
+    assert invoke(*common, "--seed", "1", "--fresh").exit_code == 0
+
+
+def test_the_command_line_itself_imports_no_experiment():
+    program = (
+        "import sys, gaussify.cli; sys.exit(bool({'matplotlib', 'gaussify.experiments'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
