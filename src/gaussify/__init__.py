@@ -6,6 +6,17 @@ classification is Gaussian regression.
 
 from gaussify import metrics
 from gaussify._version import __version__
+from gaussify.likelihoods import BinomialLikelihood, LogisticLikelihood, PoissonLikelihood, SoftmaxLikelihood
 from gaussify.matching import match, register_match, to_basis
 
-__all__ = ["__version__", "match", "metrics", "register_match", "to_basis"]
+__all__ = [
+    "BinomialLikelihood",
+    "LogisticLikelihood",
+    "PoissonLikelihood",
+    "SoftmaxLikelihood",
+    "__version__",
+    "match",
+    "metrics",
+    "register_match",
+    "to_basis",
+]

@@ -70,11 +70,18 @@ def as_tensor(value: Any, *, name: str, owner: str) -> Tensor:
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise InvalidArgumentError(f"{name!r} of {owner} must be numbers; got {_shown(value)}.")
-    return torch.as_tensor(array if array.flags.writeable else array.copy())
+    # torch takes neither read-only memory nor negative strides
+    return torch.as_tensor(array if array.flags.writeable and array.flags.contiguous else array.copy())
 
 
 def as_floats(
-    value: Any, *, name: str, owner: str, ndim: int | None = None, columns: int | None = None, minimum: float | None = None
+    value: Any,
+    *,
+    name: str,
+    owner: str,
+    ndim: int | None = None,
+    columns: int | None = None,
+    minimum: float | None = None,
 ) -> Tensor:
     """Return finite floating-point numbers as a tensor, their shape and lower limit checked.
 
@@ -126,7 +133,9 @@ def as_concentration(
         raise InvalidArgumentError(f"{label} must be a number{lengths}; got shape {tuple(tensor.shape)}.")
     _refuse(~torch.isfinite(tensor), tensor, f"{label} must be finite")
     _refuse(
-        tensor < 0 if allow_zero else tensor <= 0, tensor, f"{label} must be {'at least 0' if allow_zero else 'positive'}"
+        tensor < 0 if allow_zero else tensor <= 0,
+        tensor,
+        f"{label} must be {'at least 0' if allow_zero else 'positive'}",
     )
     return tensor
 
@@ -237,12 +246,10 @@ def check_distribution(distribution: object, *, owner: str) -> Distribution:
     Traceback (most recent call last):
         ...
     gaussify.exceptions.InvalidArgumentError: The 'concentration' parameter of Gamma, given to match, must satisfy
-    GreaterThan(lower_bound=0.0); got -1.0.
+    GreaterThan(lower_bound=0.0); got -1.
     """
     if not isinstance(distribution, Distribution):
-        raise InvalidArgumentError(
-            f"{owner} takes a torch.distributions.Distribution; got {_shown(distribution)}."
-        )
+        raise InvalidArgumentError(f"{owner} takes a torch.distributions.Distribution; got {_shown(distribution)}.")
     family = type(distribution).__name__
     for name, constraint in distribution.arg_constraints.items():
         if constraints.is_dependent(constraint) or name not in distribution.__dict__:

@@ -39,11 +39,7 @@ def test_reproduce_runs_draws_and_summarises(tmp_path):
     result = invoke("reproduce", "densities", "--preset", "smoke", "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
     folder = tmp_path / "densities" / "smoke"
-    figures = {
-        f"{name}.{ending}"
-        for name in ("overview", "gamma", "beta", "divergences")
-        for ending in ("png", "pdf")
-    }
+    figures = {f"{name}.{ending}" for name in ("overview", "gamma", "beta", "divergences") for ending in ("png", "pdf")}
     assert {path.name for path in folder.iterdir()} == figures | {
         "results.csv",
         "summary.csv",
@@ -95,7 +91,5 @@ def test_another_seed_is_refused_until_fresh(tmp_path):
 
 
 def test_the_command_line_itself_imports_no_experiment():
-    program = (
-        "import sys, gaussify.cli; sys.exit(bool({'matplotlib', 'gaussify.experiments'} & set(sys.modules)))"
-    )
+    program = "import sys, gaussify.cli; sys.exit(bool({'matplotlib', 'gaussify.experiments'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -145,9 +145,7 @@ def test_exact_rows_in_the_standard_basis_are_torch_densities(records):
     assert {row["family"] for row in rows} == {"gamma", "beta"}
     for row in rows:
         parameters = torch.tensor([row["a"], row["b"]], dtype=torch.float64)
-        oracle = DISTRIBUTIONS[row["family"]](*parameters).log_prob(
-            torch.tensor(row["x"], dtype=torch.float64)
-        )
+        oracle = DISTRIBUTIONS[row["family"]](*parameters).log_prob(torch.tensor(row["x"], dtype=torch.float64))
         assert row["log_density"] == pytest.approx(float(oracle), rel=1e-3, abs=1e-3)
         assert row["density"] == pytest.approx(math.exp(row["log_density"]), rel=1e-4)
 
@@ -161,9 +159,7 @@ def test_approximations_in_the_standard_basis_are_transformed_normals(records):
 def test_every_method_is_there_in_both_bases(records):
     for family, methods in METHODS.items():
         densities = [r for r in records if r["quantity"] == "density" and r["family"] == family]
-        expected = {
-            (basis, method) for basis in ("standard", "transformed") for method in ("exact", *methods)
-        }
+        expected = {(basis, method) for basis in ("standard", "transformed") for method in ("exact", *methods)}
         assert {(r["basis"], r["method"]) for r in densities} == expected
         assert set(methods) < METHOD_COLOURS.keys()
 

@@ -41,9 +41,7 @@ def test_text_that_would_not_come_back_is_refused(text):
 
 
 def test_other_types_are_refused():
-    with pytest.raises(
-        InvalidArgumentError, match="Column 'x' takes a bool, int, float, str or None; got list"
-    ):
+    with pytest.raises(InvalidArgumentError, match="Column 'x' takes a bool, int, float, str or None; got list"):
         format_value([1], column="x")
 
 

@@ -1,3 +1,4 @@
+import io
 import json
 import platform
 import subprocess
@@ -123,6 +124,24 @@ def test_a_process_killed_in_the_middle_is_resumed(tmp_path, whole):
     assert (folder / "results.csv").read_bytes() == whole
 
 
+def test_rows_that_are_not_those_of_their_task_are_dropped(tmp_path, whole):
+    folder = interrupted(tmp_path, 4)
+    metadata = metadata_of(folder)
+    metadata["tasks"][1:3] = metadata["tasks"][2:0:-1]
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+    run(make_experiment(), "smoke", tmp_path)
+    assert (folder / "results.csv").read_bytes() == whole
+
+
+def test_a_disk_that_is_full_ends_the_run(tmp_path, monkeypatch):
+    def no_space(*arguments):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("gaussify.experiments._runner.append_records", no_space)
+    with pytest.raises(OSError, match="No space left"):
+        run(make_experiment(), "smoke", tmp_path)
+
+
 def test_a_finished_run_is_not_touched(tmp_path):
     folder = run(make_experiment(), "smoke", tmp_path)
     before = {path: path.read_bytes() for path in folder.iterdir()}
@@ -151,9 +170,7 @@ def test_results_of_unknown_tasks_are_refused(tmp_path):
     folder = run(make_experiment(), "smoke", tmp_path)
     text = (folder / "metadata.json").read_text()
     (folder / "metadata.json").write_text(text.replace('"laplace"', '"laplac"'))
-    with pytest.raises(
-        InvalidArgumentError, match=r"toy no longer has \(method=laplac, split=0\); add --fresh"
-    ):
+    with pytest.raises(InvalidArgumentError, match=r"toy no longer has \(method=laplac, split=0\); add --fresh"):
         run(make_experiment(), "smoke", tmp_path)
 
 
@@ -179,9 +196,7 @@ def test_a_failing_task_is_named_and_the_others_are_kept(tmp_path, whole, capsys
             raise ZeroDivisionError("no rows")
         return make_experiment().run(settings, task, seed)
 
-    with pytest.raises(
-        TaskFailedError, match=r"\(method=moment, split=1\): ZeroDivisionError: no rows; 5 done"
-    ):
+    with pytest.raises(TaskFailedError, match=r"\(method=moment, split=1\): ZeroDivisionError: no rows; 5 done"):
         run(make_experiment(fail_once), "smoke", tmp_path)
     assert "in fail_once" in capsys.readouterr().err
     folder = tmp_path / "toy" / "smoke"
@@ -232,15 +247,14 @@ def test_metadata_says_what_made_the_results(tmp_path):
     assert session["versions"]["torch"] == torch.__version__
     assert {"python", "gaussify", "numpy", "scipy"} <= session["versions"].keys()
     assert {"git_commit", "git_dirty", "platform"} <= session.keys()
-    assert metadata["elapsed_seconds"] == pytest.approx(
-        sum(t["seconds"] for t in metadata["tasks"]), abs=1e-3
-    )
+    assert metadata["elapsed_seconds"] == pytest.approx(sum(t["seconds"] for t in metadata["tasks"]), abs=1e-3)
+    assert len({task["seed"] for task in metadata["tasks"]}) == 6
     assert metadata["tasks"][4]["seed"] == task_seed(3, {"method": "laplace", "split": 1})
 
 
 def test_metadata_names_no_machine_and_no_folder(tmp_path):
     text = (run(make_experiment(), "smoke", tmp_path) / "metadata.json").read_text()
-    assert "/" not in text.replace("\\/", "/")
+    assert "/" not in text
     assert not platform.node() or f'"{platform.node()}"' not in text
     assert str(Path.home()) not in text
 
@@ -253,9 +267,8 @@ def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):
 
 
 def test_progress_is_a_bar_on_a_terminal(tmp_path):
-    console = Console(force_terminal=True, record=True, width=150, file=open("/dev/null", "w"))
+    console = Console(force_terminal=True, record=True, width=150, file=io.StringIO())
     run(make_experiment(), "smoke", tmp_path, console=console)
-    console.file.close()
     text = console.export_text()
     assert "6/6" in text
     assert "method=laplace, split=2" in text

@@ -2,13 +2,14 @@ r"""The distribution of a Gaussian plus standard Gumbel noise, tabulated once an
 
 For :math:`f \sim \mathcal{N}(0, \sigma^2)` and :math:`g` standard Gumbel,
 
-.. math:: F_\sigma(t) = P(f + g \le t) = \mathbb{E}_f\,\exp(-e^{-(t - f)}), \qquad L_\sigma(t) = -\log(-\log F_\sigma(t)).
+.. math::
+    F_\sigma(t) = P(f + g \le t) = \mathbb{E}_f\,\exp(-e^{-(t - f)}), \qquad L_\sigma(t) = -\log(-\log F_\sigma(t)).
 
 :math:`L` is what is tabulated: it is :math:`t` itself for :math:`\sigma = 0`, nearly straight otherwise, and an
 absolute error in it is a relative error in :math:`-\log F`, so that both tails stay accurate. The coordinates
-:math:`x = t / (1 + \sigma)` and :math:`\kappa = 1 / (1 + \sigma)` cover every variance from zero (:math:`\kappa = 1`) to
-infinity (:math:`\kappa = 0`, where :math:`F` is the normal distribution function). Outside of the table, where
-:math:`F < 10^{-13}` or :math:`1 - F < 10^{-30}` for wide Gaussians, :math:`L` goes on as a straight line.
+:math:`x = t / (1 + \sigma)` and :math:`\kappa = 1 / (1 + \sigma)` cover every variance from zero (:math:`\kappa = 1`)
+to infinity (:math:`\kappa = 0`, where :math:`F` is the normal distribution function). Outside of the table, where
+:math:`F < 10^{-15}` or :math:`1 - F < 10^{-30}` for wide Gaussians, :math:`L` goes on as a straight line.
 """
 
 import math
@@ -43,7 +44,7 @@ def double_log_cdf(z: Tensor, mean: Tensor, scale: Tensor, *, curvature: bool = 
     >>> double_log_cdf(z, zero, zero).value.item()  # no Gaussian: L(t) = t
     0.0
     >>> torch.exp(-torch.exp(-double_log_cdf(z, zero, one).value)).item()
-    0.3823
+    0.3818
     """
     per_cell, x, x_cell, row, row_cell = _locate(z, mean, scale)
     cell = (row_cell * _CELLS)[:, None, :].add(x_cell).to(torch.int32).reshape(-1)
@@ -127,7 +128,7 @@ def _by_normal_rule(t: Tensor, scale: Tensor) -> Tensor:
 
 
 def _by_gumbel_rule(t: Tensor, scale: Tensor) -> Tensor:
-    r"""Trapezoidal rule over the Gumbel noise, :math:`F(t) = \mathbb{E}_g\,\Phi((t - g)/\sigma)`; for a wide Gaussian."""
+    r"""Trapezoidal rule over the noise, :math:`F(t) = \mathbb{E}_g\,\Phi((t - g)/\sigma)`; for a wide Gaussian."""
     g = torch.arange(-20, 241, dtype=torch.float64) / 4.0
     weights = torch.softmax(-g - torch.exp(-g), 0)
     a = (t[:, None] - g) / scale * math.sqrt(0.5)

@@ -12,8 +12,8 @@ where :math:`F_j` is the distribution function of :math:`f_j + g_j`, :math:`W = 
     \mathbb{E}[\log\textstyle\sum_j e^{f_j}] = \mathbb{E}[\max_j (f_j + g_j)] - \gamma
     = \int (z + \log\Lambda)\, R\, W\, dz;
 
-the last because :math:`-\log\Lambda(z)` is standard Gumbel under :math:`W`, with mean :math:`\gamma`. Derivatives follow
-from the identities of Bonnet and Price, so nothing is differentiated through the quadrature.
+the last because :math:`-\log\Lambda(z)` is standard Gumbel under :math:`W`, with mean :math:`\gamma`. Derivatives
+follow from the identities of Bonnet and Price, so nothing is differentiated through the quadrature.
 
 The nodes of a row depend on that row only: neither the batch nor its order changes an answer.
 """
@@ -46,10 +46,10 @@ def expected_softmax(mean: Tensor, variance: Tensor) -> Tensor:
     >>> expected_softmax(mean, torch.zeros(1, 3))  # the softmax
     tensor([[0.7870, 0.1065, 0.1065]])
     >>> expected_softmax(mean, torch.full((1, 3), 9.0))
-    tensor([[0.5505, 0.2247, 0.2247]])
+    tensor([[0.5170, 0.2415, 0.2415]])
     """
     if mean.shape[-1] == 2:
-        return _pair(softplus_moment(1, *_difference(mean, variance)))
+        return _pair_probs(*_difference(mean, variance))
     return _ExpectedSoftmax.apply(mean, variance)
 
 
@@ -61,7 +61,7 @@ def expected_logsumexp(mean: Tensor, variance: Tensor) -> Tensor:
     >>> expected_logsumexp(torch.zeros(1, 3), torch.zeros(1, 3))  # log 3
     tensor([1.0986])
     >>> expected_logsumexp(torch.zeros(1, 3), torch.ones(1, 3))
-    tensor([1.3969])
+    tensor([1.3900])
     """
     if mean.shape[-1] == 2:
         return mean[..., 0] + softplus_moment(0, *_difference(mean, variance))
@@ -79,7 +79,7 @@ def softmax_spread(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     if mean.shape[-1] == 2:
         difference = _difference(mean.detach(), variance.detach())
         slope = softplus_moment(2, *difference)
-        return _pair(softplus_moment(1, *difference)), torch.stack([slope, slope], -1)
+        return _pair_probs(*difference), torch.stack([slope, slope], -1)
     probs, slope, _ = _map_rows(_moments, mean, variance)
     return probs, slope
 
@@ -89,37 +89,37 @@ def _difference(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     return mean[..., 1] - mean[..., 0], variance.sum(-1)
 
 
-def _pair(prob: Tensor) -> Tensor:
-    return torch.stack([1.0 - prob, prob], -1)
+def _pair_probs(mean: Tensor, variance: Tensor) -> Tensor:
+    return softplus_moment(1, torch.stack([-mean, mean], -1), variance[..., None])
 
 
 class _ExpectedSoftmax(Function):
     @staticmethod
-    def forward(ctx, mean: Tensor, variance: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
+    def forward(ctx, mean: Tensor, variance: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.save_for_backward(mean, variance)
         (probs,) = _map_rows(_probs, mean, variance)
         return probs
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
         mean, variance = ctx.saved_tensors
         grad_mean, grad_variance = _map_rows(_pull_back, mean, variance, grad)
         return grad_mean, grad_variance
 
 
 class _ExpectedLogsumexp(Function):
-    r"""Gradients :math:`\partial/\partial m_k = \mathbb{E}[p_k]`, :math:`\partial/\partial v_k = \frac12\mathbb{E}[p_k(1-p_k)]`."""
+    r"""Gradients :math:`\partial_{m_k} = \mathbb{E}[p_k]`, :math:`\partial_{v_k} = \frac12\mathbb{E}[p_k(1-p_k)]`."""
 
     @staticmethod
-    def forward(ctx, mean: Tensor, variance: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
+    def forward(ctx, mean: Tensor, variance: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         probs, slope, value = _map_rows(_moments, mean, variance)
         ctx.save_for_backward(probs, slope)
         return value[:, 0]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
         probs, slope = ctx.saved_tensors
         return grad[:, None] * probs, 0.5 * grad[:, None] * slope
 
@@ -174,7 +174,7 @@ def _place_nodes(mean: Tensor, scale: Tensor, *, curvature: bool = False) -> _Ru
 
     The distribution of the maximum is cut off on its left by its sharpest step, and features at a distance from that
     end are as wide as the distance or wider: panels that are equal in ``-log Lambda`` plus the logarithm of the
-    distance resolve everything. Each of their ends is a continuous function of the row.
+    distance resolve everything.
     """
     low = (mean + _FIRST - 0.3 - 7.5 * scale).amax(-1, keepdim=True)
     high = (mean + _LAST + 0.5 + np.log(mean.shape[-1]) + 7.0 * scale).amax(-1, keepdim=True)
@@ -230,10 +230,16 @@ def _legendre(device: torch.device) -> tuple[Tensor, Tensor]:
     return torch.as_tensor(points, device=device), torch.as_tensor(weights, device=device)
 
 
-def _map_rows(function: Callable[..., tuple[Tensor, ...]], mean: Tensor, variance: Tensor, *more: Tensor) -> Iterator[Tensor]:
+def _map_rows(
+    function: Callable[..., tuple[Tensor, ...]], mean: Tensor, variance: Tensor, *more: Tensor
+) -> Iterator[Tensor]:
     """Apply ``function`` to a few rows at a time, in float64 and bounded memory, and join its results."""
     dtype = mean.dtype
     rows = max(1, _ELEMENTS // (_N_PANELS * _N_PER_PANEL * mean.shape[-1]))
-    arguments = [mean.detach().double(), variance.detach().double().sqrt(), *(x.detach().double() for x in more)]
+    arguments = [
+        mean.detach().double(),
+        variance.detach().double().sqrt(),
+        *(x.detach().double() for x in more),
+    ]
     chunks = [function(*chunk) for chunk in zip(*(x.split(rows) for x in arguments), strict=True)]
     return (torch.cat(parts).to(dtype) for parts in zip(*chunks, strict=True))

@@ -42,12 +42,8 @@ def reproduce(
     ] = "laptop",
     out: Annotated[Path, typer.Option(help="Results go to OUT/NAME/PRESET.")] = Path("runs"),
     seed: Annotated[int, typer.Option(help="Seed from which the seed of each task follows.")] = 0,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Remove earlier results instead of resuming.")
-    ] = False,
-    only: Annotated[
-        Step | None, typer.Option(help="Do this step alone; the others use earlier results.")
-    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Remove earlier results instead of resuming.")] = False,
+    only: Annotated[Step | None, typer.Option(help="Do this step alone; the others use earlier results.")] = None,
 ) -> None:
     """Run an experiment of the paper, draw its figures and print its table.
 

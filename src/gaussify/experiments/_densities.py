@@ -158,9 +158,7 @@ def approximation(family: str, a: float, b: float, method: str) -> tuple[float, 
 
 def _tasks(settings: Settings) -> list[Task]:
     densities: list[Task] = [
-        {"quantity": "density", "family": family, "a": a, "b": b}
-        for family in METHODS
-        for a, b in settings[family]
+        {"quantity": "density", "family": family, "a": a, "b": b} for family in METHODS for a, b in settings[family]
     ]
     return densities + [{"quantity": "divergence", "curve": curve} for curve in _CURVES]
 

@@ -70,21 +70,16 @@ def _draw_family(records: list[Record], family: str, folder: Path) -> None:
                     curves = _select(records, basis=basis, a=a, b=b)
                     for name, linestyle in (("exact", "-"), (method, "--")):
                         curve = _select(curves, method=name)
-                        ax.plot(
-                            _column(curve, "x"), _column(curve, "density"), color=colour, linestyle=linestyle
-                        )
+                        ax.plot(_column(curve, "x"), _column(curve, "density"), color=colour, linestyle=linestyle)
                 _set_axes(ax, family, basis, "density")
                 ax.set_title("" if row else method)
         for ax in axes[:, 1:].flat:
             ax.set_ylabel("")
         labels = {
-            f"{family.title()}({a:g}, {b:g})": (c, "-")
-            for (a, b), c in zip(parameters, SERIES_COLOURS, strict=False)
+            f"{family.title()}({a:g}, {b:g})": (c, "-") for (a, b), c in zip(parameters, SERIES_COLOURS, strict=False)
         }
         labels |= {"exact": ("0.4", "-"), "approximation": ("0.4", "--")}
-        handles = [
-            axes[0, 0].plot([], [], color=colour, linestyle=style)[0] for colour, style in labels.values()
-        ]
+        handles = [axes[0, 0].plot([], [], color=colour, linestyle=style)[0] for colour, style in labels.values()]
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
 
 

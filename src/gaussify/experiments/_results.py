@@ -111,9 +111,7 @@ def format_value(value: Any, *, column: str) -> str:
     if "\n" in value or "\r" in value:
         raise InvalidArgumentError(f"Column {column!r} cannot hold the text {value!r}: it has a line break.")
     if (back := parse_value(value)) != value:
-        raise InvalidArgumentError(
-            f"Column {column!r} cannot hold the text {value!r}: it would read back as {back!r}."
-        )
+        raise InvalidArgumentError(f"Column {column!r} cannot hold the text {value!r}: it would read back as {back!r}.")
     return value
 
 

@@ -36,6 +36,7 @@ from gaussify.experiments._results import (
     Record,
     append_records,
     column_names,
+    format_value,
     read_records,
     write_records,
     write_text,
@@ -145,9 +146,7 @@ class _RunLog:
         return _key(task) in self._done
 
     def start_session(self, command: str) -> None:
-        self._data["sessions"].append(
-            {"started": _now(), "finished": None, "command": command, **_environment()}
-        )
+        self._data["sessions"].append({"started": _now(), "finished": None, "command": command, **_environment()})
         self._save()
 
     def add(self, task: Task, seed: int, records: Sequence[Record], seconds: float) -> None:
@@ -205,13 +204,14 @@ class _RunLog:
         return len(self._results.read_bytes().removesuffix(b"\n").split(b"\n")) - 1
 
     def _whole_tasks(self, records: Sequence[Record]) -> Iterator[tuple[dict[str, Any], list[Record]]]:
+        """Give the entries of tasks with their rows, up to the first whose rows are not all there."""
         start = 0
         for entry in self._data["tasks"]:
-            stop = start + entry["rows"]
-            if stop > len(records):
+            rows = list(records[start : start + entry["rows"]])
+            if len(rows) < entry["rows"] or not all(entry["task"].items() <= row.items() for row in rows):
                 return
-            yield entry, list(records[start:stop])
-            start = stop
+            yield entry, rows
+            start += entry["rows"]
 
     def _save(self) -> None:
         seconds = sum(entry["seconds"] for entry in self._data["tasks"])
@@ -236,12 +236,13 @@ def _run_tasks(
             start = time.perf_counter()
             try:
                 records = _records_of(experiment, settings, task, own_seed)
-                log.add(task, own_seed, records, time.perf_counter() - start)
             except Exception as error:  # a failure at night must not cost the tasks after it
                 failures.append((task, error))
                 console.print(f"[red]failed[/red] {escape(_failure(task, error))}", soft_wrap=True)
                 if not isinstance(error, GaussifyError):
                     console.print(traceback.format_exc(), markup=False, soft_wrap=True)
+            else:
+                log.add(task, own_seed, records, time.perf_counter() - start)
             report(task, time.perf_counter() - start)
     return failures
 
@@ -253,9 +254,9 @@ def _records_of(experiment: Experiment, settings: Settings, task: Task, seed: in
     for record in records:
         for name in task.keys() & record.keys():
             if record[name] != task[name]:
-                raise InvalidArgumentError(
-                    f"A record of {experiment.name} changes the column {name!r} of its task."
-                )
+                raise InvalidArgumentError(f"A record of {experiment.name} changes the column {name!r} of its task.")
+        for name, value in record.items():
+            format_value(value, column=name)  # refused here, a bad value fails its task and not the file
     return [{**task, **record} for record in records]
 
 
@@ -267,9 +268,7 @@ def _progress(console: Console, name: str, n_tasks: int) -> Iterator[Callable[[T
 
         def line(task: Task, seconds: float | None) -> None:
             if seconds is not None:
-                console.print(
-                    escape(f"[{next(counter)}/{n_tasks}] {_words(task)} {seconds:.1f} s"), soft_wrap=True
-                )
+                console.print(escape(f"[{next(counter)}/{n_tasks}] {_words(task)} {seconds:.1f} s"), soft_wrap=True)
 
         yield line
         return
@@ -341,9 +340,7 @@ def _git(*arguments: str) -> str | None:
     """Return what git says about the folder of this file, or None where it is no checkout of gaussify."""
     command = ["git", "--no-optional-locks", *arguments]
     try:
-        answer = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-        )
+        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return answer.stdout.strip()

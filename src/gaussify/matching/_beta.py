@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Beta, Normal
 
-from gaussify._numerics import softplus_moments
+from gaussify._numerics import softplus_moments, trigamma
 from gaussify.exceptions import NumericalError, UnsupportedMatchError
 from gaussify.matching._registry import register_match
 
@@ -29,7 +29,7 @@ def _beta_laplace(distribution: Beta) -> Normal:
 def _beta_moment(distribution: Beta) -> Normal:
     r"""Difference of two independent log-Gammas: :math:`\mathcal{N}(\Psi(a) - \Psi(b),\; \Psi'(a) + \Psi'(b))`."""
     a, b = distribution.concentration1, distribution.concentration0
-    variance = torch.polygamma(1, a) + torch.polygamma(1, b)
+    variance = trigamma(a) + trigamma(b)
     return Normal(torch.digamma(a) - torch.digamma(b), variance.sqrt())
 
 

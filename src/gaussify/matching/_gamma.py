@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Exponential, Gamma, HalfNormal, InverseGamma, LogNormal, Normal, Weibull
 
+from gaussify._numerics import trigamma
 from gaussify.exceptions import UnsupportedMatchError
 from gaussify.matching._methods import MatchMethod
 from gaussify.matching._registry import match, register_match
@@ -36,7 +37,7 @@ def _gamma_variational(distribution: Gamma) -> Normal:
 def _gamma_moment(distribution: Gamma) -> Normal:
     r"""Mean and variance of a log-Gamma: :math:`\mathcal{N}(\Psi(a) - \log b,\; \Psi'(a))`."""
     a, b = distribution.concentration, distribution.rate
-    return Normal(torch.digamma(a) - b.log(), torch.polygamma(1, a).sqrt())
+    return Normal(torch.digamma(a) - b.log(), trigamma(a).sqrt())
 
 
 @register_match(Gamma, "moment-ori")

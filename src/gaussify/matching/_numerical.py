@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Kumaraswamy, Normal, TransformedDistribution, constraints
 
+from gaussify._numerics import cover
 from gaussify.exceptions import NumericalError, UnsupportedMatchError
 from gaussify.matching._methods import MatchMethod
 
 LogDensity = Callable[[Tensor], Tensor]
 """From points of shape (n, *batch) in the basis to log-densities of the same shape."""
 
-_NEGLIGIBLE = 45.0  # log-density below the mode's from which mass is left out, exp(-45) = 3e-20
 _FAR = 700.0  # exp(700) is the last finite power of e
 
 
@@ -67,27 +67,19 @@ def _kumaraswamy_log_density(distribution: Kumaraswamy) -> LogDensity:
 
 
 class _Grid:
-    """Where the mass of a density lies: its mode, its width there, and nodes and weights that cover it.
-
-    The nodes are ``mode + width * sinh(t)`` with ``t`` equally spaced, fine at the mode and coarse in long tails;
-    the trapezoidal rule in ``t`` converges exponentially for analytic densities.
-    """
-
-    n_nodes = 2001
+    """Where the mass of a density lies: its mode, and nodes and weights that cover it."""
 
     def __init__(self, log_density: LogDensity, distribution: Distribution) -> None:
         self.family = type(distribution).__name__
         with torch.no_grad():
-            self.mode = self._find_mode(log_density, distribution)
-            left, right = (self._reach(log_density, side, 0.5) for side in (-1.0, 1.0))
-            self.width = torch.minimum(left, right)
-            ends = [
-                side * torch.asinh(self._reach(log_density, side, _NEGLIGIBLE) / self.width) for side in (-1.0, 1.0)
-            ]
-            unit = torch.linspace(0.0, 1.0, self.n_nodes, dtype=torch.float64, device=self.mode.device)
-            t = ends[0] + (ends[1] - ends[0]) * unit.reshape(-1, *[1] * self.mode.ndim)  # (n, *batch)
-            self.nodes = self.mode + self.width * torch.sinh(t)
-            self.log_weights = torch.log(self.width * torch.cosh(t) * (ends[1] - ends[0]) / (self.n_nodes - 1))
+            self.mode = _find_mode(log_density, distribution)
+            try:
+                self.width, self.nodes, self.log_weights = cover(log_density, self.mode, n_nodes=2001)
+            except ArithmeticError:
+                raise NumericalError(
+                    f"match found no end to the density of {self.family} in its basis: it does not fall off, so that "
+                    "no Gaussian can be matched."
+                ) from None
             mass = torch.exp(log_density(self.nodes) + self.log_weights).sum(0)
         if bool(((mass - 1.0).abs() > 1e-6).any()):
             raise NumericalError(
@@ -97,38 +89,26 @@ class _Grid:
                 "can be added with register_match."
             )
 
-    def _find_mode(self, log_density: LogDensity, distribution: Distribution) -> Tensor:
-        """Zoom in on the highest point of ever finer grids."""
-        low, high = self._range(distribution)
-        unit = torch.linspace(0.0, 1.0, 65, dtype=torch.float64, device=low.device).reshape(-1, *[1] * low.ndim)
-        for _ in range(14):
-            points = low + (high - low) * unit
-            top = log_density(points).argmax(0, keepdim=True)
-            mode = points.gather(0, top)[0]
-            step = (high - low) / 64.0
-            low, high = mode - step, mode + step
-        return mode
 
-    @staticmethod
-    def _range(distribution: Distribution) -> tuple[Tensor, Tensor]:
-        """Search range of the mode: all floats on an interval or half line, about the mean on the real line."""
-        centre = torch.zeros(distribution.batch_shape, dtype=torch.float64, device=distribution.mean.device)
-        if distribution.support is constraints.real:
-            reach = 100.0 * distribution.stddev.double()
-            return distribution.mean.double() - reach, distribution.mean.double() + reach
-        return centre - _FAR, centre + _FAR
+def _find_mode(log_density: LogDensity, distribution: Distribution) -> Tensor:
+    """Zoom in on the highest point of ever finer grids."""
+    low, high = _search_range(distribution)
+    unit = torch.linspace(0.0, 1.0, 65, dtype=torch.float64, device=low.device).reshape(-1, *[1] * low.ndim)
+    for _ in range(14):
+        points = low + (high - low) * unit
+        mode = points.gather(0, log_density(points).argmax(0, keepdim=True))[0]
+        step = (high - low) / 64.0
+        low, high = mode - step, mode + step
+    return mode
 
-    def _reach(self, log_density: LogDensity, side: float, drop: float) -> Tensor:
-        """Smallest power-of-two distance from the mode at which the log-density has fallen by ``drop``."""
-        powers = torch.exp2(torch.arange(-40.0, 22.0, dtype=torch.float64, device=self.mode.device))
-        distance = powers.reshape(-1, *[1] * self.mode.ndim)
-        fallen = log_density(self.mode + side * distance) < log_density(self.mode[None]) - drop
-        if not bool(fallen.any(0).all()):
-            raise NumericalError(
-                f"match found no end to the density of {self.family} in its basis: it does not fall off, so that no "
-                "Gaussian can be matched."
-            )
-        return powers[fallen.double().argmax(0)]
+
+def _search_range(distribution: Distribution) -> tuple[Tensor, Tensor]:
+    """All floats on an interval or half line, and about the mean on the real line."""
+    if distribution.support is constraints.real:
+        reach = 100.0 * distribution.stddev.double()
+        return distribution.mean.double() - reach, distribution.mean.double() + reach
+    centre = torch.zeros(distribution.batch_shape, dtype=torch.float64, device=distribution.mean.device)
+    return centre - _FAR, centre + _FAR
 
 
 def _moment(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
@@ -145,7 +125,8 @@ def _laplace(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
         slope, curvature = (x.detach() for x in _slope_and_curvature(log_density, psi))
         if not bool((curvature < 0).all()):
             raise UnsupportedMatchError(
-                f"match({grid.family}, 'laplace') is not defined: the log-density has no negative curvature at its mode."
+                f"match({grid.family}, 'laplace') is not defined: the log-density has no negative curvature at its "
+                "mode."
             )
         step = torch.clamp(slope / curvature, -grid.width, grid.width)
         psi = psi - step
@@ -170,9 +151,9 @@ def _slope_and_curvature(log_density: LogDensity, psi: Tensor) -> tuple[Tensor, 
 def _variational(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
     r"""Maximiser of :math:`J(\mu, \rho) = \rho + \mathbb{E}_u\,\ell(\mu + e^\rho u)`, by damped Newton steps.
 
-    Derivatives need values of :math:`\ell` only: :math:`s^k\,\mathbb{E}[\ell^{(k)}] = \mathbb{E}[\ell\,\mathrm{He}_k(u)]`
-    gives, with :math:`h_k` for the right-hand side, the gradient :math:`(h_1/s,\; 1 + h_2)` and the Hessian
-    :math:`((h_2/s^2,\; h_3/s), (h_3/s,\; 2h_2 + h_4))`.
+    Derivatives need values of :math:`\ell` only: Stein's identity
+    :math:`s^k\,\mathbb{E}[\ell^{(k)}] = \mathbb{E}[\ell\,\mathrm{He}_k(u)] =: h_k` gives the gradient
+    :math:`(h_1/s,\; 1 + h_2)` and the Hessian :math:`((h_2/s^2,\; h_3/s), (h_3/s,\; 2h_2 + h_4))`.
     """
     with torch.no_grad():
         # from the mode, narrow: from too wide a start, steep tails are left at one unit a step only
@@ -217,9 +198,7 @@ def _expected_log_density(
     h0, h1, h2, h3, h4 = (value @ hermite).unbind(-1)
     gradient = torch.stack([h1 / scale, 1.0 + h2], -1)
     cross = h3 / scale
-    hessian = torch.stack(
-        [torch.stack([h2 / scale.square(), cross], -1), torch.stack([cross, 2.0 * h2 + h4], -1)], -2
-    )
+    hessian = torch.stack([torch.stack([h2 / scale.square(), cross], -1), torch.stack([cross, 2.0 * h2 + h4], -1)], -2)
     return log_scale + h0, gradient, hessian
 
 

@@ -9,7 +9,6 @@ from torch.distributions import (
     ExpTransform,
     Gamma,
     Independent,
-    Normal,
     TransformedDistribution,
     biject_to,
 )
@@ -116,7 +115,7 @@ def register_match(family: type[Distribution], method: str) -> Callable[[Rule], 
     Examples
     --------
     >>> import torch
-    >>> from torch.distributions import Uniform
+    >>> from torch.distributions import Normal, Uniform
     >>> class Coin(Uniform):
     ...     pass
     >>> @register_match(Coin, "moment")

@@ -113,9 +113,7 @@ def reliability(probs: ArrayLike | Tensor, y: ArrayLike | Tensor, n_bins: int = 
     return Reliability(edges, mean_per_bin(confidence), mean_per_bin(correct.astype(np.float64)), count)
 
 
-def ece(
-    probs: ArrayLike | Tensor, y: ArrayLike | Tensor, n_bins: int = 15, *, confidence: str = "mean"
-) -> float:
+def ece(probs: ArrayLike | Tensor, y: ArrayLike | Tensor, n_bins: int = 15, *, confidence: str = "mean") -> float:
     r"""Return the expected calibration error of the most probable class.
 
     The mean distance between accuracy :math:`a_b` and confidence :math:`c_b` over the bins of

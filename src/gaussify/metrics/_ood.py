@@ -25,9 +25,7 @@ class OODScore(StrEnum):
     """The negative entropy of the class probabilities."""
 
 
-def ood_auroc(
-    probs_in: ArrayLike | Tensor, probs_out: ArrayLike | Tensor, *, score: str = "max-probability"
-) -> float:
+def ood_auroc(probs_in: ArrayLike | Tensor, probs_out: ArrayLike | Tensor, *, score: str = "max-probability") -> float:
     r"""Return the area under the ROC curve for telling in-distribution rows from others by their confidence.
 
     It is the chance that an in-distribution row is more confident than another one, ties counting half. With

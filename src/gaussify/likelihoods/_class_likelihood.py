@@ -1,0 +1,177 @@
+"""What the likelihoods of class labels have in common."""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gaussify._validation import as_concentration, as_floats, as_labels, check_option, check_same_rows
+from gaussify.exceptions import InvalidArgumentError
+from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, describe
+
+
+class ProbabilityUncertainty(NamedTuple):
+    """How sure the class probabilities themselves are, given Gaussian latents.
+
+    Examples
+    --------
+    >>> from gaussify import SoftmaxLikelihood
+    >>> uncertainty = SoftmaxLikelihood(3).predict_uncertainty([[2.0, 0.0, 0.0]], [[4.0, 4.0, 4.0]])
+    >>> uncertainty.probs
+    tensor([[0.5865, 0.2068, 0.2068]], dtype=torch.float64)
+    >>> uncertainty.std
+    tensor([[0.3411, 0.2697, 0.2697]], dtype=torch.float64)
+    >>> [round(entropy.item(), 4) for entropy in uncertainty[2:]]  # total, aleatoric, epistemic
+    [0.9647, 0.5297, 0.4350]
+    """
+
+    probs: Float[Tensor, "n c"]
+    """Expected class probabilities."""
+    std: Float[Tensor, "n c"]
+    """Standard deviation of each class probability."""
+    total_entropy: Float[Tensor, " n"]
+    """Entropy of the expected probabilities."""
+    aleatoric_entropy: Float[Tensor, " n"]
+    """Expected entropy: what would remain if the latents were known."""
+    epistemic_entropy: Float[Tensor, " n"]
+    """Their difference, the mutual information of label and latents (BALD): what more data could remove."""
+
+
+class ClassLikelihood(ABC):
+    """Labels of ``n_classes`` classes, seen as Gaussian observations of ``n_latents`` latents."""
+
+    n_classes: int
+    n_latents: int
+    _shown: tuple[str, ...]
+
+    def __init__(self, alpha_eps: Any, method: str, label_variance: Any) -> None:
+        self.alpha_eps = alpha_eps
+        self.method = check_option(method, LikelihoodMethod, name="method", owner=type(self).__name__)
+        self.label_variance = as_concentration(label_variance, name="label_variance", owner=type(self).__name__)
+
+    def __repr__(self) -> str:
+        return describe(self, self._shown)
+
+    @abstractmethod
+    def _match_counts(self, counts: Tensor) -> PseudoTargets:
+        """Gaussians for float64 counts (n, c) by the chosen matching."""
+
+    @abstractmethod
+    def _regress_shares(self, shares: Tensor) -> Tensor:
+        """Means (n, l) that least squares on the labels takes, from the share (n, c) of each class."""
+
+    @abstractmethod
+    def _log_prob_of_counts(self, latents: Tensor, counts: Tensor) -> Tensor:
+        """Exact log-probability of counts (n, c) given latents (*s, n, l)."""
+
+    @abstractmethod
+    def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
+        """Expectation of the exact log-probability of counts (n, c)."""
+
+    def target_table(self) -> PseudoTargets:
+        """Return the mean and variance that each class gives every latent, (n_classes, n_latents).
+
+        Rows of ``encode`` for hard labels are rows of this table.
+        """
+        return self._encode_counts(torch.eye(self.n_classes, dtype=torch.float64), self._dtype())
+
+    def encode(self, y: Any) -> PseudoTargets:
+        """Return the Gaussian observations of the latents that ``y`` stands for, (n, n_latents).
+
+        Parameters
+        ----------
+        y : array-like
+            Class indices of shape (n,), or counts of shape (n, n_classes). Counts need not be whole: soft labels are
+            counts that sum to one, and k repeated labels are a count of k.
+        """
+        y = self._labels_or_counts(y, "encode")
+        if y.ndim == 1:
+            mean, variance = self.target_table()
+            return PseudoTargets(mean[y.to(mean.device)], variance[y.to(mean.device)])
+        return self._encode_counts(y.double(), self._dtype(y.dtype))
+
+    def log_prob(self, latents: Any, y: Any) -> Tensor:
+        """Return the exact log-probability of ``y``, as in ``encode``, given ``latents`` (..., n, n_latents).
+
+        For counts it is the sum over their labels, without the multinomial coefficient, which the latents do not
+        change.
+        """
+        latents = as_floats(latents, name="latents", owner=self._owner("log_prob"), columns=self.n_latents)
+        counts = self._counts(y, latents, "log_prob", name="latents")
+        return self._log_prob_of_counts(latents, counts)
+
+    def expected_log_prob(self, mean: Any, variance: Any, y: Any) -> Tensor:
+        """Return the expectation of ``log_prob`` under independent Gaussian latents, (n,).
+
+        Deterministic, and differentiable with respect to ``mean`` and ``variance``: what a variational bound on the
+        exact model needs.
+        """
+        mean, variance = self._latent_gaussian(mean, variance, "expected_log_prob")
+        return self._expected_log_prob_of_counts(
+            mean, variance, self._counts(y, mean, "expected_log_prob", name="mean")
+        )
+
+    def _encode_counts(self, counts: Tensor, dtype: torch.dtype) -> PseudoTargets:
+        if self.method is LikelihoodMethod.GAUSS:
+            total = counts.sum(-1, keepdim=True)
+            if not bool((total > 0).all()):
+                raise InvalidArgumentError(
+                    f"{self._owner('encode')} with method 'gauss' needs at least one count in each row; row "
+                    f"{(total[:, 0] <= 0).nonzero()[0].item()} has none."
+                )
+            mean = self._regress_shares(counts / total)
+            targets = PseudoTargets(mean, (self.label_variance.double() / total).expand_as(mean))
+        else:
+            targets = self._match_counts(counts)
+        return PseudoTargets(*(tensor.to(dtype) for tensor in targets))
+
+    def _dtype(self, of_labels: torch.dtype | None = None) -> torch.dtype:
+        """The dtype of a tensor ``alpha_eps``, else that of the labels, else torch's default."""
+        if isinstance(self.alpha_eps, Tensor) and self.alpha_eps.is_floating_point():
+            return self.alpha_eps.dtype
+        return of_labels or torch.get_default_dtype()
+
+    def _owner(self, function: str) -> str:
+        return f"{type(self).__name__}.{function}"
+
+    def _labels_or_counts(self, y: Any, function: str) -> Tensor:
+        shape = tuple(y.shape) if hasattr(y, "shape") else None
+        if shape is None:
+            y = as_floats(y, name="y", owner=self._owner(function))
+            shape = tuple(y.shape)
+        if len(shape) == 1:
+            return as_labels(y, n_classes=self.n_classes, owner=self._owner(function))
+        if len(shape) != 2:
+            raise InvalidArgumentError(
+                f"'y' of {self._owner(function)} must be labels of shape (n,) or counts of shape "
+                f"(n, {self.n_classes}); got shape {shape}."
+            )
+        return as_floats(y, name="y", owner=self._owner(function), columns=self.n_classes, minimum=0.0)
+
+    def _counts(self, y: Any, like: Tensor, function: str, *, name: str) -> Tensor:
+        y = self._labels_or_counts(y, function)
+        check_same_rows(self._owner(function), **{name: like.movedim(-2, 0), "y": y})
+        if y.ndim == 1:
+            y = torch.nn.functional.one_hot(y, self.n_classes)
+        return y.to(like)
+
+    def _latent_gaussian(self, mean: Any, variance: Any, function: str) -> tuple[Tensor, Tensor]:
+        owner = self._owner(function)
+        mean = as_floats(mean, name="mean", owner=owner, ndim=2, columns=self.n_latents)
+        variance = as_floats(variance, name="variance", owner=owner, ndim=2, columns=self.n_latents, minimum=0.0)
+        check_same_rows(owner, mean=mean, variance=variance)
+        dtype = torch.promote_types(mean.dtype, variance.dtype)
+        return mean.to(dtype), variance.to(mean.device, dtype)
+
+
+def entropy_split(probs: Tensor, variance: Tensor, aleatoric: Tensor) -> ProbabilityUncertainty:
+    r"""Assemble the uncertainty from :math:`\mathbb{E}[p]`, :math:`\mathrm{Var}[p]` and :math:`\mathbb{E}[H(p)]`.
+
+    Rounding below zero is taken off: variances and entropies are not negative, and an expected entropy is not above
+    the entropy of the expectation.
+    """
+    total = torch.special.entr(probs).sum(-1)
+    aleatoric = torch.minimum(aleatoric.clamp_min(0.0), total)
+    return ProbabilityUncertainty(probs, variance.clamp_min(0.0).sqrt(), total, aleatoric, total - aleatoric)

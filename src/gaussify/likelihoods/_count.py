@@ -1,0 +1,377 @@
+"""Counts: events with exposure under a Poisson, successes of trials under a binomial."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from scipy.special import wrightomega
+from torch import Tensor
+from torch.distributions import Beta, Gamma, Normal
+from torch.nn.functional import logsigmoid
+
+from gaussify._numerics import cover, softplus_moment
+from gaussify._validation import (
+    as_concentration,
+    as_floats,
+    as_whole_counts,
+    check_count,
+    check_option,
+    check_same_rows,
+)
+from gaussify.exceptions import InvalidArgumentError
+from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, describe
+from gaussify.matching import match
+
+_N_NODES = 193  # errors below 1e-9 in a probability
+_ELEMENTS = 1 << 12  # probabilities at a time
+
+
+class CountLikelihood(ABC):
+    """Counts with a size each (an exposure, a number of trials), seen as Gaussian observations of one latent."""
+
+    n_latents = 1
+    _size_name: str
+
+    def __init__(self, alpha_eps: Any, beta_eps: Any, method: str, label_variance: float) -> None:
+        owner = type(self).__name__
+        self.alpha_eps, self.beta_eps = alpha_eps, beta_eps
+        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner)
+        self.label_variance = as_concentration(label_variance, name="label_variance", owner=owner)
+        self._alpha = as_concentration(alpha_eps, name="alpha_eps", owner=owner).double()
+
+    def __repr__(self) -> str:
+        return describe(self, ("alpha_eps", "beta_eps", "method"))
+
+    @abstractmethod
+    def _match(self, y: Tensor, size: Tensor) -> Normal: ...
+
+    @abstractmethod
+    def _regress(self, y: Tensor, size: Tensor) -> Tensor:
+        """Latent that least squares takes for the count."""
+
+    @abstractmethod
+    def _log_prob(self, latent: Tensor, y: Tensor, size: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _peak(self, mean: Tensor, variance: Tensor, y: Tensor, size: Tensor) -> Tensor:
+        """Latent at which likelihood times Gaussian is highest."""
+
+    @abstractmethod
+    def _check(self, y: Any, size: Any, function: str) -> tuple[Tensor, Tensor]:
+        """Counts and sizes (n,) in float64."""
+
+    def _encode(self, y: Any, size: Any) -> PseudoTargets:
+        dtype = self._dtype(y)
+        y, size = self._check(y, size, "encode")
+        if self.method is LikelihoodMethod.GAUSS:
+            targets = self._regress(y, size), self.label_variance.double() / size
+        else:
+            matched = self._match(y, size)
+            targets = matched.mean, matched.variance
+        return PseudoTargets(*(tensor[:, None].to(dtype) for tensor in targets))
+
+    def _exact_log_prob(self, latents: Any, y: Any, size: Any) -> Tensor:
+        latents = as_floats(latents, name="latents", owner=self._owner("log_prob"), columns=1)
+        y, size = self._check(y, size, "log_prob")
+        check_same_rows(self._owner("log_prob"), latents=latents.movedim(-2, 0), y=y)
+        return self._log_prob(latents[..., 0], y.to(latents), size.to(latents))
+
+    def _predictive_log_prob(self, mean: Any, variance: Any, y: Any, size: Any) -> Tensor:
+        mean, variance = self._latent_gaussian(mean, variance, "predict_log_prob")
+        y, size = self._check(y, size, "predict_log_prob")
+        check_same_rows(self._owner("predict_log_prob"), mean=mean, y=y)
+        return self._integrate(mean, variance, y, size).to(mean.dtype)
+
+    def _predictive_probs(self, mean: Tensor, variance: Tensor, size: Tensor, max_count: int) -> Tensor:
+        """Probabilities of the counts 0 .. max_count, (n, max_count + 1)."""
+        counts = torch.arange(max_count + 1, dtype=torch.float64, device=mean.device)
+        rows, columns = mean.shape[0], counts.numel()
+        log_probs = self._integrate(
+            mean.repeat_interleave(columns),
+            variance.repeat_interleave(columns),
+            counts.repeat(rows),
+            size.to(mean.device).repeat_interleave(columns),
+        )
+        return torch.exp(log_probs).reshape(rows, columns).to(mean.dtype)
+
+    def _integrate(self, mean: Tensor, variance: Tensor, y: Tensor, size: Tensor) -> Tensor:
+        r"""Return :math:`\log\int p(y \mid f)\,\mathcal{N}(f \mid m, v)\,df`, (n,); the integrand is log-concave."""
+        arguments = [x.detach().to(mean.device, torch.float64) for x in (mean, variance, y, size)]
+        return torch.cat(
+            [self._integrate_chunk(*chunk) for chunk in zip(*(x.split(_ELEMENTS) for x in arguments), strict=True)]
+        )
+
+    def _integrate_chunk(self, mean: Tensor, variance: Tensor, y: Tensor, size: Tensor) -> Tensor:
+        certain = variance == 0
+        spread = torch.where(certain, 1.0, variance)
+
+        def log_joint(f: Tensor) -> Tensor:
+            log_normal = -0.5 * ((f - mean).square() / spread + torch.log(2.0 * math.pi * spread))
+            return self._log_prob(f, y, size) + log_normal
+
+        _, nodes, log_weights = cover(log_joint, self._peak(mean, spread, y, size), n_nodes=_N_NODES)
+        log_prob = torch.logsumexp(log_joint(nodes) + log_weights, 0)
+        return torch.where(certain, self._log_prob(mean, y, size), log_prob)
+
+    def _latent_gaussian(self, mean: Any, variance: Any, function: str) -> tuple[Tensor, Tensor]:
+        """Mean and variance as vectors (n,), from shape (n, 1)."""
+        owner = self._owner(function)
+        mean = as_floats(mean, name="mean", owner=owner, ndim=2, columns=1)
+        variance = as_floats(variance, name="variance", owner=owner, ndim=2, columns=1, minimum=0.0)
+        check_same_rows(owner, mean=mean, variance=variance)
+        return mean[:, 0], variance[:, 0].to(mean)
+
+    def _sizes(self, size: Any, n: int, function: str) -> Tensor:
+        """One size per row, from a number or a vector."""
+        owner = self._owner(function)
+        size = as_floats(size, name=self._size_name, owner=owner)
+        if size.ndim == 0:
+            size = size.expand(n)
+        if size.shape != (n,):
+            raise InvalidArgumentError(
+                f"{self._size_name!r} of {owner} must be a number or one per row, {n} of them; got shape "
+                f"{tuple(size.shape)}."
+            )
+        return size.double()
+
+    def _dtype(self, y: Any) -> torch.dtype:
+        for given in (self.alpha_eps, y):
+            if isinstance(given, Tensor) and given.is_floating_point():
+                return given.dtype
+        return torch.get_default_dtype()
+
+    def _owner(self, function: str) -> str:
+        return f"{type(self).__name__}.{function}"
+
+
+class PoissonLikelihood(CountLikelihood):
+    r"""Counts of events as Gaussian observations of the logarithm of their rate.
+
+    A count :math:`y` over an exposure :math:`e` and the prior :math:`\mathrm{Gamma}(\alpha_\epsilon, \beta_\epsilon)`
+    on the rate give the posterior :math:`\mathrm{Gamma}(\alpha_\epsilon + y, \beta_\epsilon + e)`, matched in the log
+    basis.
+
+    Parameters
+    ----------
+    alpha_eps : float
+        Shape of the prior, as if that many events had been seen.
+    beta_eps : float
+        Rate of the prior, as if that much exposure had been seen without an event. The default, zero, leaves large
+        counts unbiased.
+    method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
+        ``"gauss"`` is least squares on log((y + 1/2) / exposure), the usual baseline for counts.
+    label_variance : float
+        Variance of that logarithm for one unit of exposure, for ``method="gauss"``.
+
+    Examples
+    --------
+    >>> likelihood = PoissonLikelihood()
+    >>> likelihood.encode([0, 3, 100], exposure=[1.0, 1.0, 50.0]).mean
+    tensor([[-7.3026],
+            [ 0.9701],
+            [ 0.6892]])
+    >>> likelihood.predict_mean([[0.0]], [[1.0]])
+    tensor([1.6487], dtype=torch.float64)
+    >>> likelihood.predict_proba([[0.0]], [[1.0]], max_count=3)
+    tensor([[0.3818, 0.2589, 0.1449, 0.0807]], dtype=torch.float64)
+    """
+
+    _size_name = "exposure"
+
+    def __init__(
+        self,
+        alpha_eps: Any = 0.1,
+        beta_eps: Any = 0.0,
+        method: str = "variational",
+        *,
+        label_variance: float = 1.0,
+    ) -> None:
+        super().__init__(alpha_eps, beta_eps, method, label_variance)
+        self._beta = as_concentration(beta_eps, name="beta_eps", owner="PoissonLikelihood", allow_zero=True).double()
+
+    def encode(self, y: Any, exposure: Any = 1.0) -> PseudoTargets:
+        """Return the Gaussian observations of the log-rate, (n, 1), for counts ``y`` (n,) over ``exposure``."""
+        return self._encode(y, exposure)
+
+    def log_prob(self, latents: Any, y: Any, exposure: Any = 1.0) -> Tensor:
+        """Return the exact log-probability of the counts given log-rates ``latents`` (..., n, 1)."""
+        return self._exact_log_prob(latents, y, exposure)
+
+    def expected_log_prob(self, mean: Any, variance: Any, y: Any, exposure: Any = 1.0) -> Tensor:
+        r"""Return the expectation of ``log_prob`` under a Gaussian log-rate, (n,).
+
+        .. math:: y(m + \log e) - e\,\exp(m + v/2) - \log y!
+        """
+        mean, variance = self._latent_gaussian(mean, variance, "expected_log_prob")
+        y, exposure = (x.to(mean) for x in self._check(y, exposure, "expected_log_prob"))
+        check_same_rows(self._owner("expected_log_prob"), mean=mean, y=y)
+        return y * (mean + torch.log(exposure)) - exposure * torch.exp(mean + 0.5 * variance) - torch.lgamma(y + 1.0)
+
+    def predict_mean(self, mean: Any, variance: Any, exposure: Any = 1.0) -> Tensor:
+        r"""Return the expected count, :math:`e\,\exp(m + v/2)`, (n,)."""
+        mean, variance = self._latent_gaussian(mean, variance, "predict_mean")
+        return self._exposures(exposure, mean, "predict_mean") * torch.exp(mean + 0.5 * variance)
+
+    def predict_proba(self, mean: Any, variance: Any, *, max_count: int, exposure: Any = 1.0) -> Tensor:
+        """Return the probabilities of the counts 0, 1, ..., ``max_count``, (n, max_count + 1)."""
+        max_count = check_count(max_count, name="max_count", owner=self._owner("predict_proba"), minimum=0)
+        mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
+        return self._predictive_probs(mean, variance, self._exposures(exposure, mean, "predict_proba"), max_count)
+
+    def predict_log_prob(self, mean: Any, variance: Any, y: Any, exposure: Any = 1.0) -> Tensor:
+        """Return the logarithm of the predictive probability of each count, (n,)."""
+        return self._predictive_log_prob(mean, variance, y, exposure)
+
+    def _exposures(self, exposure: Any, mean: Tensor, function: str) -> Tensor:
+        sizes = self._sizes(exposure, mean.shape[0], function)
+        if not bool((sizes > 0).all()):
+            raise InvalidArgumentError(
+                f"'exposure' of {self._owner(function)} must be positive; got {sizes.min().item():g}."
+            )
+        return sizes.to(mean)
+
+    def _check(self, y: Any, size: Any, function: str) -> tuple[Tensor, Tensor]:
+        counts = as_whole_counts(y, name="y", owner=self._owner(function)).double()
+        return counts, self._exposures(size, counts, function)
+
+    def _match(self, y: Tensor, size: Tensor) -> Normal:
+        device = self._alpha.device
+        return match(Gamma(self._alpha + y.to(device), self._beta.to(device) + size.to(device)), self.method.value)
+
+    def _regress(self, y: Tensor, size: Tensor) -> Tensor:
+        return torch.log((y + 0.5) / size)
+
+    def _log_prob(self, latent: Tensor, y: Tensor, size: Tensor) -> Tensor:
+        log_rate = latent + torch.log(size)
+        return y * log_rate - torch.exp(log_rate) - torch.lgamma(y + 1.0)
+
+    def _peak(self, mean: Tensor, variance: Tensor, y: Tensor, size: Tensor) -> Tensor:
+        r"""Root of :math:`y - e\,\mathrm{e}^f - (f - m)/v`, by Wright's omega."""
+        straight = mean + variance * y
+        omega = wrightomega((straight + torch.log(variance * size)).cpu().numpy())
+        return straight - torch.as_tensor(omega, dtype=mean.dtype, device=mean.device)
+
+
+class BinomialLikelihood(CountLikelihood):
+    r"""Successes of trials as Gaussian observations of the logit of their probability.
+
+    :math:`y` successes of :math:`n` trials and the prior :math:`\mathrm{Beta}(\alpha_\epsilon, \beta_\epsilon)` on the
+    probability give the posterior :math:`\mathrm{Beta}(\alpha_\epsilon + y, \beta_\epsilon + n - y)`, matched in the
+    logit basis.
+
+    Parameters
+    ----------
+    alpha_eps, beta_eps : float
+        Concentrations of the prior for success and failure; ``beta_eps=None`` takes ``alpha_eps``.
+    method : {"variational", "moment", "laplace", "gauss"}
+        ``"gauss"`` is least squares on the share of successes. ``"moment-ori"`` does not exist for a Beta.
+    label_variance : float
+        Variance of one trial for ``method="gauss"``.
+
+    Examples
+    --------
+    >>> likelihood = BinomialLikelihood()
+    >>> likelihood.encode([0, 3, 10], n_trials=10).mean
+    tensor([[-10.6046],
+            [ -0.9201],
+            [ 10.6046]])
+    >>> likelihood.predict_proba([[0.0]], [[1.0]], n_trials=2)
+    tensor([[0.2934, 0.4132, 0.2934]], dtype=torch.float64)
+    """
+
+    _size_name = "n_trials"
+
+    def __init__(
+        self,
+        alpha_eps: Any = 0.1,
+        beta_eps: Any = None,
+        method: str = "variational",
+        *,
+        label_variance: float = 1.0,
+    ) -> None:
+        super().__init__(alpha_eps, beta_eps, method, label_variance)
+        self._beta = (
+            self._alpha
+            if beta_eps is None
+            else as_concentration(beta_eps, name="beta_eps", owner="BinomialLikelihood").double()
+        )
+        if self.method == "moment-ori":
+            match(Beta(1.0, 1.0), self.method.value)  # says that it is not defined, and what is
+
+    def encode(self, y: Any, n_trials: Any) -> PseudoTargets:
+        """Return the Gaussian observations of the logit, (n, 1), for ``y`` (n,) successes of ``n_trials``."""
+        return self._encode(y, n_trials)
+
+    def log_prob(self, latents: Any, y: Any, n_trials: Any) -> Tensor:
+        """Return the exact log-probability of the successes given logits ``latents`` (..., n, 1)."""
+        return self._exact_log_prob(latents, y, n_trials)
+
+    def expected_log_prob(self, mean: Any, variance: Any, y: Any, n_trials: Any) -> Tensor:
+        r"""Return the expectation of ``log_prob`` under a Gaussian logit, (n,).
+
+        .. math:: \log\binom{n}{y} + y m - n\,\mathbb{E}\log(1 + e^f)
+        """
+        mean, variance = self._latent_gaussian(mean, variance, "expected_log_prob")
+        y, n_trials = (x.to(mean) for x in self._check(y, n_trials, "expected_log_prob"))
+        check_same_rows(self._owner("expected_log_prob"), mean=mean, y=y)
+        return _log_binomial(n_trials, y) + y * mean - n_trials * softplus_moment(0, mean, variance)
+
+    def predict_mean(self, mean: Any, variance: Any, n_trials: Any = 1) -> Tensor:
+        r"""Return the expected number of successes, :math:`n\,\mathbb{E}[\sigma(f)]`, (n,)."""
+        mean, variance = self._latent_gaussian(mean, variance, "predict_mean")
+        return self._trials(n_trials, mean, "predict_mean") * softplus_moment(1, mean, variance)
+
+    def predict_proba(self, mean: Any, variance: Any, *, n_trials: Any) -> Tensor:
+        """Return the probabilities of 0, 1, ... successes, (n, max(n_trials) + 1); zero beyond a row's trials."""
+        mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
+        trials = self._trials(n_trials, mean, "predict_proba")
+        most = int(trials.max().item()) if trials.numel() else 0
+        return self._predictive_probs(mean, variance, trials, most)
+
+    def predict_log_prob(self, mean: Any, variance: Any, y: Any, n_trials: Any) -> Tensor:
+        """Return the logarithm of the predictive probability of each number of successes, (n,)."""
+        return self._predictive_log_prob(mean, variance, y, n_trials)
+
+    def _trials(self, n_trials: Any, mean: Tensor, function: str) -> Tensor:
+        sizes = self._sizes(n_trials, mean.shape[0], function)
+        return as_whole_counts(sizes, name="n_trials", owner=self._owner(function)).to(mean)
+
+    def _check(self, y: Any, size: Any, function: str) -> tuple[Tensor, Tensor]:
+        counts = as_whole_counts(y, name="y", owner=self._owner(function)).double()
+        trials = self._trials(size, counts, function)
+        if bool((counts > trials).any()):
+            row = int((counts > trials).nonzero()[0].item())
+            raise InvalidArgumentError(
+                f"'y' of {self._owner(function)} must be at most 'n_trials'; got {counts[row].item():g} successes of "
+                f"{trials[row].item():g} trials in row {row}."
+            )
+        return counts, trials
+
+    def _match(self, y: Tensor, size: Tensor) -> Normal:
+        device = self._alpha.device
+        y, size = y.to(device), size.to(device)
+        return match(Beta(self._alpha + y, self._beta.to(device) + size - y), self.method.value)
+
+    def _regress(self, y: Tensor, size: Tensor) -> Tensor:
+        return y / size
+
+    def _log_prob(self, latent: Tensor, y: Tensor, size: Tensor) -> Tensor:
+        return _log_binomial(size, y) + y * latent + size * logsigmoid(-latent)
+
+    def _peak(self, mean: Tensor, variance: Tensor, y: Tensor, size: Tensor) -> Tensor:
+        r"""Root of :math:`y - n\,\sigma(f) - (f - m)/v`, by bisection."""
+        low, high = mean - variance * (size - y).clamp_min(0.0), mean + variance * y
+        for _ in range(80):
+            middle = 0.5 * (low + high)
+            rising = y - size * torch.sigmoid(middle) - (middle - mean) / variance > 0
+            low, high = torch.where(rising, middle, low), torch.where(rising, high, middle)
+        return 0.5 * (low + high)
+
+
+def _log_binomial(n: Tensor, y: Tensor) -> Tensor:
+    """Logarithm of the binomial coefficient; minus infinity for more successes than trials."""
+    inside = y <= n
+    rest = torch.where(inside, n - y, 0.0)
+    value = torch.lgamma(n + 1.0) - torch.lgamma(y + 1.0) - torch.lgamma(rest + 1.0)
+    return torch.where(inside, value, -torch.inf)

@@ -1,0 +1,109 @@
+"""Binary labels under a logistic sigmoid."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Beta
+from torch.nn.functional import logsigmoid
+
+from gaussify._numerics import softplus_moment
+from gaussify._validation import as_concentration, check_count, check_option
+from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty, entropy_split
+from gaussify.likelihoods._predictive import PredictiveMethod, logistic_probs
+from gaussify.likelihoods._targets import PseudoTargets
+from gaussify.matching import match
+
+
+class LogisticLikelihood(ClassLikelihood):
+    r"""Labels 0 and 1 as Gaussian observations of one logit, that of class 1.
+
+    A label :math:`y` and the prior :math:`\mathrm{Beta}(\alpha_\epsilon, \beta_\epsilon)` give the posterior
+    :math:`\mathrm{Beta}(\alpha_\epsilon + y, \beta_\epsilon + 1 - y)` of the probability of class 1, whose logit is
+    matched by a Gaussian (section 3.3 of the paper).
+
+    Parameters
+    ----------
+    alpha_eps, beta_eps : float
+        Concentrations of the prior for class 1 and class 0; ``beta_eps=None`` takes ``alpha_eps``.
+    method : {"variational", "moment", "laplace", "gauss"}
+        ``"gauss"`` is least squares on the labels 0 and 1. ``"moment-ori"`` does not exist for a Beta.
+    label_variance : float
+        Variance of one label for ``method="gauss"``.
+
+    Examples
+    --------
+    >>> likelihood = LogisticLikelihood(alpha_eps=0.1)
+    >>> likelihood.target_table()
+    PseudoTargets(mean=tensor([[-8.2806],
+            [ 8.2806]]), variance=tensor([[32.5925],
+            [32.5925]]))
+    >>> likelihood.predict_proba([[1.0]], [[4.0]])
+    tensor([[0.3523, 0.6477]], dtype=torch.float64)
+    """
+
+    n_classes = 2
+    n_latents = 1
+    _shown = ("alpha_eps", "beta_eps", "method")
+
+    def __init__(
+        self,
+        alpha_eps: Any = 0.1,
+        beta_eps: Any = None,
+        method: str = "variational",
+        *,
+        label_variance: float = 1.0,
+    ) -> None:
+        super().__init__(alpha_eps, method, label_variance)
+        self.beta_eps = beta_eps
+        alpha = as_concentration(alpha_eps, name="alpha_eps", owner="LogisticLikelihood")
+        beta = alpha if beta_eps is None else as_concentration(beta_eps, name="beta_eps", owner="LogisticLikelihood")
+        self._concentration = torch.stack([beta.double().to(alpha.device), alpha.double()])  # class 0, class 1
+        if self.method == "moment-ori":
+            match(Beta(1.0, 1.0), self.method.value)  # says that it is not defined, and what is
+
+    def predict_proba(
+        self, mean: Any, variance: Any, method: str = "quadrature", *, n_samples: int = 256, seed: int = 0
+    ) -> Tensor:
+        """Return the probabilities of class 0 and 1 given a Gaussian latent, (n, 2).
+
+        Parameters
+        ----------
+        mean, variance : array-like of shape (n, 1)
+        method : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
+            See :class:`~gaussify.likelihoods.PredictiveMethod`.
+        n_samples, seed : int
+            For ``"monte-carlo"``.
+        """
+        chosen = check_option(method, PredictiveMethod, name="method", owner=self._owner("predict_proba"))
+        n_samples = check_count(n_samples, name="n_samples", owner=self._owner("predict_proba"))
+        mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
+        return logistic_probs(mean, variance, chosen, n_samples, seed)
+
+    def predict_uncertainty(self, mean: Any, variance: Any) -> ProbabilityUncertainty:
+        r"""Return the standard deviation of the probabilities and the split of the predictive entropy.
+
+        With :math:`H(p) = \zeta(f) - f\sigma(f)`, :math:`\zeta` the softplus, and Stein's lemma,
+        :math:`\mathbb{E}[H] = E_0 - m E_1 - v E_2`, where :math:`E_k = \mathbb{E}[\zeta^{(k)}(f)]`.
+        """
+        mean, variance = self._latent_gaussian(mean, variance, "predict_uncertainty")
+        mean, variance = mean.detach(), variance.detach()
+        E0, E1, E2 = (softplus_moment(order, mean, variance) for order in (0, 1, 2))
+        E1_other = softplus_moment(1, -mean, variance)
+        aleatoric = (E0 - mean * E1 - variance * E2)[:, 0]
+        return entropy_split(torch.cat([E1_other, E1], -1), (E1 * E1_other - E2).expand(-1, 2), aleatoric)
+
+    def _match_counts(self, counts: Tensor) -> PseudoTargets:
+        concentration = self._concentration + counts.to(self._concentration.device)
+        matched = match(Beta(concentration[:, 1:], concentration[:, :1]), self.method.value)
+        return PseudoTargets(matched.mean, matched.variance)
+
+    def _regress_shares(self, shares: Tensor) -> Tensor:
+        return shares[:, 1:]
+
+    def _log_prob_of_counts(self, latents: Tensor, counts: Tensor) -> Tensor:
+        return counts[:, 1] * latents[..., 0] + counts.sum(-1) * logsigmoid(-latents[..., 0])
+
+    def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
+        r""":math:`c_1 m - (c_0 + c_1)\,\mathbb{E}\,\zeta(f)`."""
+        return counts[:, 1] * mean[:, 0] - counts.sum(-1) * softplus_moment(0, mean, variance)[:, 0]

@@ -1,0 +1,109 @@
+"""Multiclass labels under a softmax."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Dirichlet
+
+from gaussify._numerics import expected_logsumexp, softmax_spread
+from gaussify._validation import as_concentration, check_count, check_option
+from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty, entropy_split
+from gaussify.likelihoods._predictive import PredictiveMethod, softmax_probs
+from gaussify.likelihoods._targets import PseudoTargets
+from gaussify.matching import match
+
+
+class SoftmaxLikelihood(ClassLikelihood):
+    r"""Labels of K classes as Gaussian observations of K logits.
+
+    A label with counts :math:`c` (one-hot for a hard label) and the prior :math:`\mathrm{Dir}(\alpha_\epsilon)` give the
+    posterior :math:`\mathrm{Dir}(\alpha_\epsilon + c)` of the class probabilities: the softmax of K independent
+    log-Gammas, each of which is matched by a Gaussian (section 3.2 of the paper).
+
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes, at least 2; classes that never occur are allowed.
+    alpha_eps : float or sequence of float
+        Concentration of the prior: one number, or one per class. A tensor keeps its dtype, device and graph.
+    method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
+        See :class:`~gaussify.likelihoods.LikelihoodMethod`; ``"gauss"`` is least squares on one-hot labels.
+    label_variance : float
+        Variance of one label for ``method="gauss"``; other methods choose their own.
+
+    Examples
+    --------
+    >>> likelihood = SoftmaxLikelihood(3, alpha_eps=0.1)
+    >>> likelihood.target_table().mean
+    tensor([[-0.3592, -7.3026, -7.3026],
+            [-7.3026, -0.3592, -7.3026],
+            [-7.3026, -7.3026, -0.3592]])
+    >>> likelihood.encode([0, 0, 1]).variance
+    tensor([[ 0.9091, 10.0000, 10.0000],
+            [ 0.9091, 10.0000, 10.0000],
+            [10.0000,  0.9091, 10.0000]])
+    >>> likelihood.predict_proba([[1.0, 0.0, -1.0]], [[4.0, 4.0, 4.0]])
+    tensor([[0.5150, 0.3094, 0.1756]], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        alpha_eps: Any = 0.1,
+        method: str = "variational",
+        *,
+        label_variance: float = 1.0,
+    ) -> None:
+        super().__init__(alpha_eps, method, label_variance)
+        self.n_classes = self.n_latents = check_count(n_classes, name="n_classes", owner="SoftmaxLikelihood", minimum=2)
+        self._concentration = as_concentration(
+            alpha_eps, name="alpha_eps", owner="SoftmaxLikelihood", sizes=(self.n_classes,)
+        ).double()
+
+    def predict_proba(
+        self, mean: Any, variance: Any, method: str = "quadrature", *, n_samples: int = 256, seed: int = 0
+    ) -> Tensor:
+        """Return the probability of each class given independent Gaussian latents, (n, n_classes).
+
+        Parameters
+        ----------
+        mean, variance : array-like of shape (n, n_classes)
+        method : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
+            See :class:`~gaussify.likelihoods.PredictiveMethod`.
+        n_samples, seed : int
+            For ``"monte-carlo"``.
+        """
+        chosen = check_option(method, PredictiveMethod, name="method", owner=self._owner("predict_proba"))
+        n_samples = check_count(n_samples, name="n_samples", owner=self._owner("predict_proba"))
+        mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
+        return softmax_probs(mean, variance, chosen, n_samples, seed)
+
+    def predict_uncertainty(self, mean: Any, variance: Any) -> ProbabilityUncertainty:
+        r"""Return the standard deviation of each probability and the split of the predictive entropy.
+
+        Everything is one integral a row, by
+        :math:`\mathrm{Var}[p_k] = \mathbb{E}[p_k](1 - \mathbb{E}[p_k]) - \mathbb{E}[p_k(1 - p_k)]`, and, as
+        :math:`H(p) = \log\sum_j e^{f_j} - \sum_k p_k f_k`, by Stein's lemma
+        :math:`\mathbb{E}[p_k f_k] = m_k\mathbb{E}[p_k] + v_k\mathbb{E}[p_k(1 - p_k)]`.
+        """
+        mean, variance = self._latent_gaussian(mean, variance, "predict_uncertainty")
+        mean, variance = mean.detach(), variance.detach()
+        probs, expected_variance = softmax_spread(mean, variance)
+        aleatoric = expected_logsumexp(mean, variance) - (mean * probs + variance * expected_variance).sum(-1)
+        return entropy_split(probs, probs * (1.0 - probs) - expected_variance, aleatoric)
+
+    def _match_counts(self, counts: Tensor) -> PseudoTargets:
+        concentration = self._concentration + counts.to(self._concentration.device)
+        matched = match(Dirichlet(concentration), self.method.value)
+        return PseudoTargets(matched.mean, matched.variance)
+
+    def _regress_shares(self, shares: Tensor) -> Tensor:
+        return shares
+
+    def _log_prob_of_counts(self, latents: Tensor, counts: Tensor) -> Tensor:
+        return (counts * torch.log_softmax(latents, -1)).sum(-1)
+
+    def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
+        r""":math:`\sum_k c_k m_k - \left(\sum_k c_k\right)\mathbb{E}\log\sum_j e^{f_j}`."""
+        return (counts * mean).sum(-1) - counts.sum(-1) * expected_logsumexp(mean, variance)
