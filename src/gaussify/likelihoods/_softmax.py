@@ -17,8 +17,8 @@ from gaussify.matching import match
 class SoftmaxLikelihood(ClassLikelihood):
     r"""Labels of K classes as Gaussian observations of K logits.
 
-    A label with counts :math:`c` (one-hot for a hard label) and the prior :math:`\mathrm{Dir}(\alpha_\epsilon)` give the
-    posterior :math:`\mathrm{Dir}(\alpha_\epsilon + c)` of the class probabilities: the softmax of K independent
+    A label with counts :math:`c` (one-hot for a hard label) and the prior :math:`\mathrm{Dir}(\alpha_\epsilon)` give
+    the posterior :math:`\mathrm{Dir}(\alpha_\epsilon + c)` of the class probabilities: the softmax of K independent
     log-Gammas, each of which is matched by a Gaussian (section 3.2 of the paper).
 
     Parameters
@@ -46,6 +46,8 @@ class SoftmaxLikelihood(ClassLikelihood):
     >>> likelihood.predict_proba([[1.0, 0.0, -1.0]], [[4.0, 4.0, 4.0]])
     tensor([[0.5150, 0.3094, 0.1756]], dtype=torch.float64)
     """
+
+    _shown = ("n_classes", "alpha_eps", "method")
 
     def __init__(
         self,

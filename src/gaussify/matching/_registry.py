@@ -16,7 +16,7 @@ from torch.distributions import (
 from gaussify._validation import check_distribution, check_option
 from gaussify.exceptions import InvalidArgumentError, UnsupportedMatchError
 from gaussify.matching._methods import MatchMethod
-from gaussify.matching._numerical import match_numerically
+from gaussify.matching._numerical import match_numerically, support_of
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 
@@ -96,12 +96,13 @@ def to_basis(distribution: Distribution) -> TransformedDistribution:
             raise UnsupportedMatchError(
                 f"{type(distribution).__name__} is multivariate: only Dirichlet and Independent are supported."
             )
+    support = support_of(distribution)
     try:
-        transform = biject_to(distribution.support)
+        transform = biject_to(support)
     except NotImplementedError:
         raise UnsupportedMatchError(
-            f"{type(distribution).__name__} has no basis on the real line: its support is {distribution.support}, "
-            "where an interval or a half line of the reals is needed."
+            f"{type(distribution).__name__} has no basis on the real line: its support is {support}, where an interval "
+            "or a half line of the reals is needed."
         ) from None
     return TransformedDistribution(distribution, [transform.inv])
 
