@@ -36,11 +36,12 @@ format: $(STAMP)  ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 
 bench: $(STAMP)  ## speed and accuracy against the alternatives, as ratios in one run
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/gaussify reproduce speed --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce probabilities --preset laptop --out results --fresh
 
 results: $(STAMP)  ## the committed tables and figures under results/
-	$(BIN)/gaussify reproduce densities --preset laptop --out results
-	$(BIN)/gaussify reproduce probabilities --preset laptop --out results
+	$(BIN)/gaussify reproduce densities --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce digits --preset laptop --out results --fresh
 
 clean:  ## remove the environment and every cache
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

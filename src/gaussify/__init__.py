@@ -4,10 +4,15 @@ Labels are turned once, in closed form, into Gaussian observations of the logits
 classification is Gaussian regression.
 """
 
-from gaussify import metrics
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from gaussify._version import __version__
-from gaussify.likelihoods import BinomialLikelihood, LogisticLikelihood, PoissonLikelihood, SoftmaxLikelihood
-from gaussify.matching import match, register_match, to_basis
+
+if TYPE_CHECKING:
+    from gaussify import metrics
+    from gaussify.likelihoods import BinomialLikelihood, LogisticLikelihood, PoissonLikelihood, SoftmaxLikelihood
+    from gaussify.matching import match, register_match, to_basis
 
 __all__ = [
     "BinomialLikelihood",
@@ -20,3 +25,26 @@ __all__ = [
     "register_match",
     "to_basis",
 ]
+
+_HOME = {
+    "BinomialLikelihood": "likelihoods",
+    "LogisticLikelihood": "likelihoods",
+    "PoissonLikelihood": "likelihoods",
+    "SoftmaxLikelihood": "likelihoods",
+    "match": "matching",
+    "register_match": "matching",
+    "to_basis": "matching",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that ``import gaussify`` and the command line start at once."""
+    if name == "metrics":
+        return import_module("gaussify.metrics")
+    if name in _HOME:
+        return getattr(import_module(f"gaussify.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'gaussify' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,5 +1,6 @@
 """The command line: ``gaussify --help``."""
 
+from gaussify.cli import _demo as _demo
 from gaussify.cli import _reproduce as _reproduce
 from gaussify.cli._app import app
 

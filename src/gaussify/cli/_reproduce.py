@@ -31,7 +31,7 @@ def list_experiments() -> None:
         {"name": experiment.name, "title": experiment.title, "presets": ", ".join(experiment.presets)}
         for experiment in all_experiments()
     ]
-    _print_table(rows)
+    print_table(rows)
 
 
 @app.command()
@@ -57,6 +57,13 @@ def reproduce(
 
     gaussify reproduce densities --preset paper --out results --only draw
     """
+    reproduce_steps(name, preset, out, seed=seed, fresh=fresh, only=only)
+
+
+def reproduce_steps(
+    name: str, preset: str, out: Path, *, seed: int = 0, fresh: bool = False, only: Step | None = None
+) -> None:
+    """Run, draw and summarise an experiment, or do one of these alone."""
     from gaussify.experiments import get, load, result_folder, run, write_records
 
     if fresh and only in (Step.DRAW, Step.SUMMARISE):
@@ -70,11 +77,11 @@ def reproduce(
     if only in (None, Step.SUMMARISE) and experiment.summarise is not None:
         summary = experiment.summarise(load(folder))
         write_records(folder / "summary.csv", summary)
-        _print_table(summary)
+        print_table(summary)
     typer.echo(f"Results are in {folder}.", err=True)
 
 
-def _print_table(records: Sequence[Mapping[str, Any]]) -> None:
+def print_table(records: Sequence[Mapping[str, Any]]) -> None:
     """Print records as a table, numbers to the right with four digits."""
     table = Table(box=box.SIMPLE_HEAD)
     columns = list(dict.fromkeys(name for record in records for name in record))

@@ -6,6 +6,7 @@ step is zero, and its derivative is the one of the implicit function theorem.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,9 +34,9 @@ def match_numerically(distribution: Distribution, basis: TransformedDistribution
     return Normal(mean.to(dtype), scale.to(dtype))
 
 
-def support_of(distribution: Distribution) -> constraints.Constraint:
+def support_of(distribution: Distribution) -> Any:
     """Support in its simplest form: that of a mixture's parts, and a half line where an interval has no upper end."""
-    support = distribution.support
+    support: Any = distribution.support
     support = getattr(support, "base_constraint", support)
     if isinstance(support, constraints.interval) and bool(torch.isinf(torch.as_tensor(support.upper_bound)).all()):
         return constraints.greater_than_eq(support.lower_bound)

@@ -144,7 +144,7 @@ class ReliabilityDisplay:
         ax.plot([0, 1], [0, 1], linestyle="--", color="0.25", linewidth=1, label="perfect calibration")
         ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy", title=self.name)
         ax.tick_params(labelbottom=False)
-        ax.legend(title=f"ECE = {bins.ece():.3f}", loc="upper left", alignment="left", fontsize="small")
+        ax.legend(title=f"ECE = {bins.ece():.3f}", loc="upper left", alignment="left", fontsize="small", frameon=True)
 
     def _draw_counts(self) -> None:
         bins, ax = self.reliability, self.ax_counts_

@@ -1,0 +1,187 @@
+r"""Bayesian logistic regression on scikit-learn's handwritten digits, in closed form, by every method.
+
+Labels become Gaussian observations once; the rest is Gaussian regression of each logit on the pixels.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gaussify import metrics
+from gaussify.experiments._registry import Experiment, Settings, Task, register
+from gaussify.experiments._results import Record, Scalar
+from gaussify.likelihoods import PseudoTargets, SoftmaxLikelihood
+from gaussify.matching import MatchMethod
+from gaussify.metrics import Reliability, reliability
+from gaussify.plotting import ReliabilityDisplay
+from gaussify.plotting._style import METHOD_COLOURS, figure_file
+
+_SCORES = ("accuracy", "nll", "ece", "brier")
+_BASELINES = ("logistic regression", "gradient boosting", "majority class")
+_N_BINS = 10
+
+
+def regress(features: Tensor, targets: PseudoTargets, prior_variance: float, new: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return mean and variance (m, l) of every latent at ``new`` (m, d), after seeing ``features`` (n, d).
+
+    Weights of each latent have the prior :math:`\mathcal{N}(0, \tau I)`; with noise variances :math:`v_n` their
+    posterior has the precision :math:`A = I/\tau + \sum_n \phi_n\phi_n^\top / v_n` and the mean
+    :math:`A^{-1}\sum_n \phi_n y_n / v_n`.
+
+    Examples
+    --------
+    >>> one, zero = torch.ones(1, 1).double(), torch.zeros(1, 1).double()
+    >>> regress(one, PseudoTargets(4.0 * one, one), 1.0, one)  # half way from the prior to the observation
+    (tensor([[2.]], dtype=torch.float64), tensor([[0.5000]], dtype=torch.float64))
+    """
+    weights = 1.0 / targets.variance  # (n, l)
+    precision = torch.einsum("nl,nd,ne->lde", weights, features, features)
+    precision = precision + torch.eye(features.shape[1], dtype=features.dtype) / prior_variance
+    factor = torch.linalg.cholesky(precision)  # (l, d, d)
+    linear = (features.T @ (weights * targets.mean)).T[..., None]  # (l, d, 1)
+    mean = new @ torch.cholesky_solve(linear, factor)[..., 0].T
+    whitened = torch.linalg.solve_triangular(factor, new.T.expand(factor.shape[0], -1, -1), upper=False)
+    return mean, whitened.square().sum(1).T
+
+
+def _tasks(settings: Settings) -> list[Task]:
+    tasks: list[Task] = []
+    for split in range(settings["n_splits"]):
+        tasks += [{"split": split, "model": "gauss", "alpha_eps": None}]
+        tasks += [
+            {"split": split, "model": method.value, "alpha_eps": alpha_eps}
+            for method in MatchMethod
+            for alpha_eps in settings["alpha_eps"]
+        ]
+        tasks += [{"split": split, "model": baseline, "alpha_eps": None} for baseline in _BASELINES]
+    return tasks
+
+
+def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
+    X_train, X_test, y_train, y_test = _split(int(task["split"]))  # type: ignore[arg-type]
+    model = str(task["model"])
+    if model in _BASELINES:
+        probs = _baseline_probs(model, X_train, y_train, X_test)
+    else:
+        alpha_eps = task["alpha_eps"] or 0.1  # which 'gauss' does not use
+        likelihood = SoftmaxLikelihood(10, alpha_eps, model, label_variance=settings["label_variance"])
+        features, new = (torch.as_tensor(np.c_[np.ones(len(X)), X]) for X in (X_train, X_test))
+        mean, variance = regress(features, _in_double(likelihood.encode(y_train)), settings["prior_variance"], new)
+        probs = likelihood.predict_proba(mean, variance).numpy()
+    scores: Record = {name: round(getattr(metrics, name)(probs, y_test), 6) for name in _SCORES}
+    bins = reliability(probs, y_test, n_bins=_N_BINS)
+    curve = zip(bins.mean_confidence, bins.accuracy, bins.count, strict=True)
+    return [
+        {**scores, "bin": place, "confidence": _or_none(c), "bin_accuracy": _or_none(a), "count": int(n)}
+        for place, (c, a, n) in enumerate(curve)
+    ]
+
+
+def _split(split: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+    from sklearn.preprocessing import StandardScaler
+
+    X, y = load_digits(return_X_y=True)
+    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_state=split, stratify=y)
+    scaler = StandardScaler().fit(X_train)
+    return scaler.transform(X_train), scaler.transform(X_test), y_train, y_test
+
+
+def _baseline_probs(name: str, X_train: np.ndarray, y_train: np.ndarray, X_test: np.ndarray) -> np.ndarray:
+    from sklearn.dummy import DummyClassifier
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    models = {
+        "logistic regression": LogisticRegression(max_iter=2000),
+        "gradient boosting": HistGradientBoostingClassifier(random_state=0, max_iter=50),
+        "majority class": DummyClassifier(strategy="prior"),
+    }
+    return models[name].fit(X_train, y_train).predict_proba(X_test)
+
+
+def _in_double(targets: PseudoTargets) -> PseudoTargets:
+    return PseudoTargets(targets.mean.double(), targets.variance.double())
+
+
+def _or_none(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 6)
+
+
+def _summarise(records: list[Record]) -> list[Record]:
+    """Mean scores over the splits, by model and alpha_eps, best NLL first."""
+    groups: dict[tuple[Scalar, Scalar], list[Record]] = {}
+    for record in records:
+        if record["bin"] == 0:
+            groups.setdefault((record["model"], record["alpha_eps"]), []).append(record)
+    rows: list[Record] = []
+    for (model, alpha_eps), own in groups.items():
+        row: Record = {"model": model, "alpha_eps": alpha_eps}
+        for name in _SCORES:
+            row[name] = round(float(np.mean([record[name] for record in own])), 4)
+        rows.append(row)
+    return sorted(rows, key=_nll)
+
+
+def _nll(row: Record) -> float:
+    return float(row["nll"])  # type: ignore[arg-type]
+
+
+def _draw(records: list[Record], folder: Path) -> None:
+    """NLL against alpha_eps, and the calibration of the best choice of a few models on the first split."""
+    summary = _summarise(records)
+    shown = ["variational", "laplace", "gauss"]
+    with figure_file(folder, "digits", 1, 1 + len(shown), width=12.0, height=3.6) as (_, axes):
+        axis = axes[0, 0]
+        for method in MatchMethod:
+            own = sorted((r["alpha_eps"], r["nll"]) for r in summary if r["model"] == method.value)
+            axis.semilogx(*zip(*own, strict=True), "o-", color=METHOD_COLOURS[method], label=method.value)
+        flat = {"gauss": METHOD_COLOURS["gauss"], "logistic regression": METHOD_COLOURS["exact"]}
+        for model, colour in flat.items():
+            axis.axhline(_nll(next(r for r in summary if r["model"] == model)), ls="--", c=colour, label=model)
+        axis.set(xlabel="alpha_eps", ylabel="test NLL", title="Negative log-likelihood")
+        axis.legend(fontsize=7)
+        for axis, model in zip(axes[0, 1:], shown, strict=True):
+            best = next(row for row in summary if row["model"] == model)
+            label = model if best["alpha_eps"] is None else f"{model}, {best['alpha_eps']}"
+            ReliabilityDisplay(_first_reliability(records, best), name=label).plot(axis)
+
+
+def _first_reliability(records: list[Record], choice: Record) -> Reliability:
+    own = [r for r in records if r["split"] == 0 and all(r[key] == choice[key] for key in ("model", "alpha_eps"))]
+    return Reliability(
+        bin_edges=np.linspace(0.0, 1.0, _N_BINS + 1),
+        mean_confidence=np.array([r["confidence"] for r in own], dtype=float),
+        accuracy=np.array([r["bin_accuracy"] for r in own], dtype=float),
+        count=np.array([r["count"] for r in own]),
+    )
+
+
+register(
+    Experiment(
+        name="digits",
+        title="Bayesian logistic regression on handwritten digits, in closed form, by every method",
+        presets={
+            "smoke": {"n_splits": 1, "alpha_eps": [0.1], "prior_variance": 1.0, "label_variance": 0.1},
+            "laptop": {
+                "n_splits": 2,
+                "alpha_eps": [0.01, 0.03, 0.1, 0.3],
+                "prior_variance": 1.0,
+                "label_variance": 0.1,
+            },
+            "paper": {
+                "n_splits": 10,
+                "alpha_eps": [0.01, 0.03, 0.1, 0.3],
+                "prior_variance": 1.0,
+                "label_variance": 0.1,
+            },
+        },
+        tasks=_tasks,
+        run=_run,
+        draw=_draw,
+        summarise=_summarise,
+    )
+)
