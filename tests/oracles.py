@@ -14,7 +14,8 @@ from mpmath import mp
 from scipy import optimize, special
 from scipy.fft import irfft, next_fast_len
 from torch import Tensor
-from torch.distributions import Distribution, Normal
+from torch.distributions import Beta, Distribution, Kumaraswamy, Normal
+from torch.nn.functional import logsigmoid
 
 LogDensity = Callable[[Tensor], Tensor]
 
@@ -53,6 +54,10 @@ def log_density(distribution: Distribution, basis: str, lower: float = 0.0, uppe
 
     ``basis``: "log" of :math:`\omega - lower`, "logit" of :math:`(\omega - lower)/(upper - lower)`, or "real".
     """
+    if isinstance(distribution, Beta):
+        return _beta_log_density(distribution.concentration1, distribution.concentration0)
+    if isinstance(distribution, Kumaraswamy):
+        return _kumaraswamy_log_density(distribution.concentration1, distribution.concentration0)
     free = type(distribution).__new__(type(distribution))
     free.__dict__.update(distribution.__dict__)
     free._validate_args = False  # points at the rim of the support
@@ -62,7 +67,7 @@ def log_density(distribution: Distribution, basis: str, lower: float = 0.0, uppe
             omega, log_jacobian = lower + torch.exp(psi), psi
         elif basis == "logit":
             omega = lower + (upper - lower) * torch.sigmoid(psi)
-            log_jacobian = torch.nn.functional.logsigmoid(psi) + torch.nn.functional.logsigmoid(-psi)
+            log_jacobian = logsigmoid(psi) + logsigmoid(-psi)
             log_jacobian = log_jacobian + np.log(upper - lower)
         else:
             omega, log_jacobian = psi, torch.zeros_like(psi)
@@ -71,13 +76,20 @@ def log_density(distribution: Distribution, basis: str, lower: float = 0.0, uppe
     return ell
 
 
-def kumaraswamy_log_density(a: float, b: float) -> LogDensity:
-    """Log-density of the logit of a Kumaraswamy variable, accurate at both ends of the unit interval."""
+def _beta_log_density(a: Tensor, b: Tensor) -> LogDensity:
+    """Written out, since torch's own ends where one minus the variable is zero in floats."""
+    constant = torch.lgamma(a + b) - torch.lgamma(a) - torch.lgamma(b)
+    return lambda psi: constant + a * logsigmoid(psi) + b * logsigmoid(-psi)
+
+
+def _kumaraswamy_log_density(a: Tensor, b: Tensor) -> LogDensity:
+    """As for the Beta: the density of the unit interval, a b w^(a-1) (1 - w^a)^(b-1), times w (1 - w)."""
 
     def ell(psi: Tensor) -> Tensor:
-        log_omega, log_rest = torch.nn.functional.logsigmoid(psi), torch.nn.functional.logsigmoid(-psi)
-        log_tail = torch.where(psi < 25.0, torch.log(-torch.expm1(a * log_omega.clamp_max(-1e-13))), np.log(a) - psi)
-        return np.log(a * b) + a * log_omega + (b - 1.0) * log_tail + log_rest
+        log_omega = logsigmoid(psi)
+        # for psi > 25, 1 - w^a = a (1 - w) to the last digit
+        log_tail = torch.where(psi < 25.0, torch.log(-torch.expm1(a * log_omega.clamp_max(-1e-12))), torch.log(a) - psi)
+        return torch.log(a * b) + a * log_omega + (b - 1.0) * log_tail + logsigmoid(-psi)
 
     return ell
 

@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
-from scipy.special import wrightomega
 from torch import Tensor
 from torch.distributions import Beta, Gamma, Normal
 from torch.nn.functional import logsigmoid
@@ -248,6 +247,8 @@ class PoissonLikelihood(CountLikelihood):
 
     def _peak(self, mean: Tensor, variance: Tensor, y: Tensor, size: Tensor) -> Tensor:
         r"""Root of :math:`y - e\,\mathrm{e}^f - (f - m)/v`, by Wright's omega."""
+        from scipy.special import wrightomega  # here, to keep importing gaussify light
+
         straight = mean + variance * y
         omega = wrightomega((straight + torch.log(variance * size)).cpu().numpy())
         return straight - torch.as_tensor(omega, dtype=mean.dtype, device=mean.device)

@@ -3,8 +3,8 @@
 from enum import StrEnum
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
-from scipy.special import entr
 from torch import Tensor
 
 from gaussify._validation import as_probs, check_option
@@ -59,6 +59,6 @@ def ood_auroc(probs_in: ArrayLike | Tensor, probs_out: ArrayLike | Tensor, *, sc
     option = check_option(score, OODScore, name="score", owner="ood_auroc")
     inside = as_probs(probs_in, name="probs_in", owner="ood_auroc")
     outside = as_probs(probs_out, name="probs_out", owner="ood_auroc", columns=inside.shape[1])
-    p = np.concatenate([inside.numpy(), outside.numpy()])
-    confidence = p.max(axis=1) if option is OODScore.MAX_PROBABILITY else -entr(p).sum(axis=1)
+    p = torch.cat([inside, outside])
+    confidence = p.amax(1) if option is OODScore.MAX_PROBABILITY else -torch.special.entr(p).sum(1)
     return float(roc_auc_score(np.repeat([1, 0], [len(inside), len(outside)]), confidence))
