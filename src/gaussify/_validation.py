@@ -74,6 +74,20 @@ def as_tensor(value: Any, *, name: str, owner: str) -> Tensor:
     return torch.as_tensor(array if array.flags.writeable and array.flags.contiguous else array.copy())
 
 
+def float_dtype(value: Any) -> torch.dtype | None:
+    """Return the floating-point dtype of a tensor or array-like, None where it holds integers or anything else.
+
+    Examples
+    --------
+    >>> float_dtype([0.5]), float_dtype([1, 2])
+    (torch.float64, None)
+    """
+    dtype = value.dtype if isinstance(value, Tensor) else np.asarray(value).dtype
+    if isinstance(dtype, torch.dtype):
+        return dtype if dtype.is_floating_point else None
+    return torch.as_tensor(np.empty(0, dtype)).dtype if dtype.kind == "f" else None
+
+
 def as_floats(
     value: Any,
     *,

@@ -217,7 +217,9 @@ def test_binomial_expected_log_prob_equals_quadrature(y, n_trials, variance):
     log_choose = math.log(math.comb(n_trials, y))
 
     def log_prob(f: float) -> float:
-        return log_choose + y * f - n_trials * (max(f, 0.0) + math.log1p(math.exp(-abs(f))))
+        log_success = min(f, 0.0) - math.log1p(math.exp(-abs(f)))
+        log_failure = min(-f, 0.0) - math.log1p(math.exp(-abs(f)))
+        return log_choose + y * log_success + (n_trials - y) * log_failure
 
     value = BinomialLikelihood().expected_log_prob([[mean]], [[variance]], [y], n_trials).item()
     assert value == pytest.approx(normal_expectation(log_prob, mean, variance), rel=1e-9)

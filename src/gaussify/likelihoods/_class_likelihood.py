@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option, check_same_rows
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, describe
+from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, choose_dtype, describe
 
 
 class ProbabilityUncertainty(NamedTuple):
@@ -75,7 +75,7 @@ class ClassLikelihood(ABC):
 
         Rows of ``encode`` for hard labels are rows of this table.
         """
-        return self._encode_counts(torch.eye(self.n_classes, dtype=torch.float64), self._dtype())
+        return self._encode_counts(torch.eye(self.n_classes, dtype=torch.float64), choose_dtype(self.alpha_eps))
 
     def encode(self, y: Any) -> PseudoTargets:
         """Return the Gaussian observations of the latents that ``y`` stands for, (n, n_latents).
@@ -86,11 +86,11 @@ class ClassLikelihood(ABC):
             Class indices of shape (n,), or counts of shape (n, n_classes). Counts need not be whole: soft labels are
             counts that sum to one, and k repeated labels are a count of k.
         """
-        y = self._labels_or_counts(y, "encode")
-        if y.ndim == 1:
+        labels = self._labels_or_counts(y, "encode")
+        if labels.ndim == 1:
             mean, variance = self.target_table()
-            return PseudoTargets(mean[y.to(mean.device)], variance[y.to(mean.device)])
-        return self._encode_counts(y.double(), self._dtype(y.dtype))
+            return PseudoTargets(mean[labels.to(mean.device)], variance[labels.to(mean.device)])
+        return self._encode_counts(labels.double(), choose_dtype(self.alpha_eps, y))
 
     def log_prob(self, latents: Any, y: Any) -> Tensor:
         """Return the exact log-probability of ``y``, as in ``encode``, given ``latents`` (..., n, n_latents).
@@ -126,12 +126,6 @@ class ClassLikelihood(ABC):
         else:
             targets = self._match_counts(counts)
         return PseudoTargets(*(tensor.to(dtype) for tensor in targets))
-
-    def _dtype(self, of_labels: torch.dtype | None = None) -> torch.dtype:
-        """The dtype of a tensor ``alpha_eps``, else that of the labels, else torch's default."""
-        if isinstance(self.alpha_eps, Tensor) and self.alpha_eps.is_floating_point():
-            return self.alpha_eps.dtype
-        return of_labels or torch.get_default_dtype()
 
     def _owner(self, function: str) -> str:
         return f"{type(self).__name__}.{function}"

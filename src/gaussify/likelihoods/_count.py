@@ -19,7 +19,7 @@ from gaussify._validation import (
     check_same_rows,
 )
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, describe
+from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, choose_dtype, describe
 from gaussify.matching import match
 
 _N_NODES = 193  # errors below 1e-9 in a probability
@@ -61,7 +61,7 @@ class CountLikelihood(ABC):
         """Counts and sizes (n,) in float64."""
 
     def _encode(self, y: Any, size: Any) -> PseudoTargets:
-        dtype = self._dtype(y)
+        dtype = choose_dtype(self.alpha_eps, y)
         y, size = self._check(y, size, "encode")
         if self.method is LikelihoodMethod.GAUSS:
             targets = self._regress(y, size), self.label_variance.double() / size
@@ -133,12 +133,6 @@ class CountLikelihood(ABC):
                 f"{tuple(size.shape)}."
             )
         return size.double()
-
-    def _dtype(self, y: Any) -> torch.dtype:
-        for given in (self.alpha_eps, y):
-            if isinstance(given, Tensor) and given.is_floating_point():
-                return given.dtype
-        return torch.get_default_dtype()
 
     def _owner(self, function: str) -> str:
         return f"{type(self).__name__}.{function}"

@@ -1,10 +1,13 @@
 """What a likelihood turns labels into, and the ways to do it."""
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from gaussify._validation import float_dtype
 
 
 class PseudoTargets(NamedTuple):
@@ -40,6 +43,13 @@ class LikelihoodMethod(StrEnum):
     """Log-normal with the mean and variance of the standard basis."""
     GAUSS = "gauss"
     """Least squares on the labels themselves, with one variance for all."""
+
+
+def choose_dtype(alpha_eps: Any, y: Any = None) -> torch.dtype:
+    """Return the dtype of targets: that of a tensor ``alpha_eps``, else of fractional ``y``, else torch's default."""
+    of_alpha = float_dtype(alpha_eps) if isinstance(alpha_eps, Tensor) else None
+    of_labels = None if y is None else float_dtype(y)
+    return of_alpha or of_labels or torch.get_default_dtype()
 
 
 def describe(likelihood: object, names: tuple[str, ...]) -> str:
