@@ -37,8 +37,13 @@ class Gaussian(NamedTuple):
 def assert_matches(actual: Normal, mean: object, variance: object, tolerance: float | str | torch.dtype) -> None:
     """Compare a Normal with the mean and variance that it should have (numbers or arrays of its shape)."""
     tol = MATCH_TOLERANCE.get(tolerance, tolerance)
-    mean, variance = (torch.as_tensor(np.asarray(x, dtype=float)).expand(actual.mean.shape) for x in (mean, variance))
-    size = torch.maximum(variance.sqrt(), 1e-3 * mean.abs())  # float64 holds means of 1e3 standard deviations as well
+    mean, variance = (
+        torch.as_tensor(x.detach() if isinstance(x, Tensor) else np.asarray(x)).double().expand(actual.mean.shape)
+        for x in (mean, variance)
+    )
+    # a mean of many standard deviations is held to its own rounding, in float32 to that of logarithms up to 14
+    floor = mean.abs().clamp_min(0.25) if tolerance is torch.float32 else 1e-3 * mean.abs()
+    size = torch.maximum(variance.sqrt(), floor)
     errors = [(actual.mean.double() - mean).abs() / size, (actual.variance.double() / variance - 1.0).abs()]
     for name, error in zip(("mean", "variance"), errors, strict=True):
         worst = float(error.detach().nan_to_num(torch.inf).max())
@@ -279,7 +284,9 @@ def softmax_reference(mean: np.ndarray, variance: np.ndarray, step: float = 0.1)
     return probs, expected_max - np.euler_gamma
 
 
-def softmax_tensor_product(mean: np.ndarray, variance: np.ndarray, n: int = 121) -> tuple[np.ndarray, np.ndarray, float]:
+def softmax_tensor_product(
+    mean: np.ndarray, variance: np.ndarray, n: int = 121
+) -> tuple[np.ndarray, np.ndarray, float]:
     """E[p], E[p(1 - p)] and E[logsumexp] for one row of three classes: a dense rule over all latents at once."""
     u = np.linspace(-9.0, 9.0, n)
     w = np.exp(-0.5 * u**2)

@@ -269,6 +269,8 @@ def check_distribution(distribution: object, *, owner: str) -> Distribution:
         if constraints.is_dependent(constraint) or name not in distribution.__dict__:
             continue  # lazily derived parameters follow from those that were given
         value = getattr(distribution, name)
+        if value.numel() == 0:
+            continue  # torch's own checks fail on nothing
         label = f"The {name!r} parameter of {family}, given to {owner}, must"
         _refuse(~torch.isfinite(value), value, f"{label} be finite")
         within = constraint.check(value)

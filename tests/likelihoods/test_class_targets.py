@@ -215,7 +215,9 @@ def test_a_step_on_a_learnt_alpha_eps_changes_the_next_encoding(family, dtype):
 
 
 def test_moment_ori_is_refused_for_logistic_with_the_alternatives():
-    with pytest.raises(UnsupportedMatchError, match=r"'moment-ori'\) is not defined.*'moment', 'variational'.*'laplace'"):
+    with pytest.raises(
+        UnsupportedMatchError, match=r"'moment-ori'\) is not defined.*'moment', 'variational'.*'laplace'"
+    ):
         LogisticLikelihood(method="moment-ori")
 
 

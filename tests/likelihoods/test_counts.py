@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from likelihoods.quadrature_oracles import log_integral
 from scipy.special import expit, gammaln, log_expit
 from scipy.stats import norm
 from torch.distributions import Beta, Gamma
@@ -14,6 +13,7 @@ from torch.testing import assert_close
 from gaussify import BinomialLikelihood, LogisticLikelihood, PoissonLikelihood, match
 from gaussify.exceptions import InvalidArgumentError, UnsupportedMatchError
 from gaussify.likelihoods import PseudoTargets
+from likelihoods.quadrature_oracles import log_integral
 
 GAMMA_MATCHES = ["laplace", "variational", "moment", "moment-ori"]
 BETA_MATCHES = GAMMA_MATCHES[:3]
@@ -82,7 +82,7 @@ def test_binomial_gauss_is_the_share_with_a_variance_per_trial():
 
 @pytest.mark.parametrize("method", BETA_MATCHES)
 def test_zero_trials_give_the_prior(method):
-    prior = match(Beta(torch.tensor([0.4]).double(), torch.tensor([0.7]).double()), method)
+    prior = match(Beta(torch.tensor([0.4], dtype=torch.float64), torch.tensor([0.7], dtype=torch.float64)), method)
     encoded = BinomialLikelihood(0.4, 0.7, method).encode(torch.zeros(1).double(), 0)
     assert_close(encoded, as_targets(prior), rtol=1e-12, atol=1e-12)
 
@@ -107,7 +107,9 @@ def test_alpha_eps_is_used(method):
 
 
 def test_moment_ori_is_refused_for_binomial_with_the_alternatives():
-    with pytest.raises(UnsupportedMatchError, match=r"'moment-ori'\) is not defined.*'moment', 'variational'.*'laplace'"):
+    with pytest.raises(
+        UnsupportedMatchError, match=r"'moment-ori'\) is not defined.*'moment', 'variational'.*'laplace'"
+    ):
         BinomialLikelihood(method="moment-ori")
 
 
@@ -117,7 +119,8 @@ def test_gradients_reach_the_prior(method):
     for likelihood in (PoissonLikelihood, BinomialLikelihood):
         size = {"exposure": 5.0} if likelihood is PoissonLikelihood else {"n_trials": 5}
         assert torch.autograd.gradcheck(
-            lambda a, b, likelihood=likelihood, size=size: tuple(likelihood(a, b, method).encode([0, 3], **size)), inputs
+            lambda a, b, likelihood=likelihood, size=size: tuple(likelihood(a, b, method).encode([0, 3], **size)),
+            inputs,
         )
 
 
@@ -145,7 +148,9 @@ def test_poisson_targets_are_finite_with_positive_variance(exponent, y, exposure
 
 
 @settings(deadline=None, max_examples=60)
-@given(exponent=st.floats(-8, 3), y=st.integers(0, 10**6), more=st.integers(0, 100), method=st.sampled_from(BETA_MATCHES))
+@given(
+    exponent=st.floats(-8, 3), y=st.integers(0, 10**6), more=st.integers(0, 100), method=st.sampled_from(BETA_MATCHES)
+)
 def test_more_events_never_increase_the_variance(exponent, y, more, method):
     variance = PoissonLikelihood(10.0**exponent, method=method).encode(torch.tensor([y, y + more]).double()).variance
     assert variance[1] <= variance[0]

@@ -2,12 +2,12 @@ import math
 
 import pytest
 import torch
-from likelihoods.quadrature_oracles import normal_expectation, softmax_moments
 from scipy.special import log1p
 from torch.distributions import Bernoulli, Binomial, Categorical, Poisson
 from torch.testing import assert_close
 
 from gaussify import BinomialLikelihood, LogisticLikelihood, PoissonLikelihood, SoftmaxLikelihood
+from likelihoods.quadrature_oracles import normal_expectation, softmax_moments
 
 EXTREMES = [-1000.0, -40.0, 0.0, 40.0, 1000.0]
 shapes = pytest.mark.parametrize("sample_shape", [(), (7,), (3, 2)], ids=["no-samples", "samples", "two-sample-axes"])
@@ -156,7 +156,9 @@ def test_softmax_expected_log_prob_equals_tensor_quadrature(mean, variance):
 def test_expected_log_prob_without_variance_is_log_prob(likelihood, arguments, tolerance):
     mean = normal_draws(3, likelihood.n_latents)
     expected = likelihood.log_prob(mean, **arguments)
-    assert_close(likelihood.expected_log_prob(mean, torch.zeros_like(mean), **arguments), expected, rtol=0, atol=tolerance)
+    assert_close(
+        likelihood.expected_log_prob(mean, torch.zeros_like(mean), **arguments), expected, rtol=0, atol=tolerance
+    )
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 6])

@@ -2,10 +2,10 @@ import math
 
 import pytest
 import torch
-from likelihoods.quadrature_oracles import softmax_moments
 from torch.testing import assert_close
 
 from gaussify import LogisticLikelihood, SoftmaxLikelihood
+from likelihoods.quadrature_oracles import softmax_moments
 
 ROWS = [
     pytest.param([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], id="equal"),
@@ -21,10 +21,10 @@ likelihoods = pytest.mark.parametrize(
 )
 
 
-def latents(n: int, l: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def latents(n: int, n_latents: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    mean = 3.0 * torch.randn(n, l, generator=generator, dtype=torch.float64)
-    return mean, 9.0 * torch.rand(n, l, generator=generator, dtype=torch.float64)
+    mean = 3.0 * torch.randn(n, n_latents, generator=generator, dtype=torch.float64)
+    return mean, 9.0 * torch.rand(n, n_latents, generator=generator, dtype=torch.float64)
 
 
 def one_row(mean, variance, n_classes: int):

@@ -1,6 +1,6 @@
 """Write beta_variational.csv: the Gaussian that minimises KL(q || p) for logits of Beta variables, in 50 digits.
 
-Run ``python tests/matching/make_beta_reference.py`` to make the file again (about two minutes). For each pair (a, b)
+Run ``python tests/matching/make_beta_reference.py`` to make the file again (about five minutes). For each pair (a, b)
 the equations ``E1 = a / (a + b)`` and ``variance (a + b) E2 = 1`` are solved for q = N(mean, variance), where
 E1 and E2 are the expectations under q of the sigmoid and of its derivative. They are integrals over logistic noise l,
 
@@ -11,22 +11,21 @@ the poles of the sigmoid and exp(-2 pi^2 (s / step)^2) of the Gaussian, both bel
 """
 
 import csv
-from collections.abc import Iterator
 from itertools import combinations_with_replacement
 from pathlib import Path
 
 import numpy as np
-from mpmath import mp
+from mpmath import mp, mpf
 from scipy import optimize, special
 
 CONCENTRATIONS = ["1e-3", "0.02", "0.1", "1", "30", "1e4"]
 TARGET = Path(__file__).parent / "beta_variational.csv"
 
 
-def log_terms(mean: float, s: float, l: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def log_terms(mean: float, s: float, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Logarithms of the two integrands, in floats."""
-    slope = -np.logaddexp(0, l) - np.logaddexp(0, -l)
-    a = (mean - l) / s
+    slope = -np.logaddexp(0, noise) - np.logaddexp(0, -noise)
+    a = (mean - noise) / s
     return slope + special.log_ndtr(a), slope - 0.5 * a**2
 
 
@@ -37,8 +36,8 @@ def in_floats(a: float, b: float) -> np.ndarray:
     def residual(x: np.ndarray) -> list[float]:
         mean, s = x[0], np.exp(x[1])
         # everything of interest lies where the logistic density or the Gaussian one does
-        l = np.sort(np.concatenate([1.5 * u, mean + s * u, mean + s * s + s * u]))
-        terms = [term + np.log(np.gradient(l) + 1e-300) for term in log_terms(mean, s, l)]
+        noise = np.sort(np.concatenate([1.5 * u, mean + s * u, mean + s * s + s * u]))
+        terms = [term + np.log(np.gradient(noise) + 1e-300) for term in log_terms(mean, s, noise)]
         log_E1, log_E2 = special.logsumexp(terms[0]), special.logsumexp(terms[1]) - np.log(s * np.sqrt(2 * np.pi))
         return [log_E1 - np.log(a / (a + b)), log_E2 + 2 * x[1] + np.log(a + b)]
 
@@ -51,8 +50,8 @@ def in_floats(a: float, b: float) -> np.ndarray:
     raise ArithmeticError(f"no start leads to the solution for ({a}, {b})")
 
 
-def nodes(mean: float, s: float) -> Iterator[tuple[float, float]]:
-    """First and last of the equally spaced points outside of which both integrands have fallen by exp(-130)."""
+def ends(mean: float, s: float) -> tuple[float, float]:
+    """Interval outside of which both integrands have fallen by exp(-130)."""
     grid = np.linspace(-2.0 * abs(mean) - 60.0 * s - 400.0, 2.0 * abs(mean) + 60.0 * s + 400.0, 400_001)
     inside = np.zeros(grid.size, dtype=bool)
     for term in log_terms(mean, s, grid):
@@ -63,19 +62,19 @@ def nodes(mean: float, s: float) -> Iterator[tuple[float, float]]:
 def solve(a: str, b: str) -> tuple[str, str]:
     """Mean and variance for a <= b, in 40 digits."""
     mean, log_s = in_floats(float(a), float(b))
-    low, high = nodes(mean, np.exp(log_s))
+    low, high = ends(mean, np.exp(log_s))
     a, b = mp.mpf(a), mp.mpf(b)
     h = min(mp.mpf("0.16"), mp.mpf(np.exp(log_s)) / 5)
     points = [low + i * h for i in range(int((high - low) / h) + 1)]
     slopes = []
-    for l in points:
-        e = mp.exp(-abs(l))
+    for noise in points:
+        e = mp.exp(-abs(noise))
         slopes.append(e / (1 + e) ** 2)
 
-    def residual(mean, log_s):
+    def residual(mean: mpf, log_s: mpf) -> tuple[mpf, mpf]:
         s = mp.exp(log_s)
-        E1 = h * mp.fsum(w * mp.ncdf((mean - l) / s) for w, l in zip(slopes, points, strict=True))
-        E2 = h * mp.fsum(w * mp.npdf(l, mean, s) for w, l in zip(slopes, points, strict=True))
+        E1 = h * mp.fsum(w * mp.ncdf((mean - noise) / s) for w, noise in zip(slopes, points, strict=True))
+        E2 = h * mp.fsum(w * mp.npdf(noise, mean, s) for w, noise in zip(slopes, points, strict=True))
         return mp.log(E1) - mp.log(a / (a + b)), mp.log(E2) + 2 * log_s + mp.log(a + b)
 
     mean, log_s = mp.findroot(residual, (mp.mpf(mean), mp.mpf(log_s)), tol=mp.mpf(10) ** -80)

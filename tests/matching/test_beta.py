@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from oracles import assert_matches
 from scipy import special
 from torch.distributions import Beta
 
 from gaussify.matching import match
+from oracles import assert_matches
 
 with (Path(__file__).parent / "beta_variational.csv").open(newline="") as file:  # by make_beta_reference.py
     REFERENCE = [[float(row[name]) for name in ("a", "b", "mean", "variance")] for row in csv.DictReader(file)]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from oracles import DEFINITIONS, assert_matches, gamma_in_50_digits, log_density
 from torch.distributions import (
     Beta,
     Chi2,
@@ -20,6 +19,7 @@ from torch.distributions import (
 from gaussify.exceptions import UnsupportedMatchError
 from gaussify.matching import MatchMethod, match, to_basis
 from gaussify.matching._registry import registered_matches
+from oracles import DEFINITIONS, assert_matches, gamma_in_50_digits, log_density
 
 METHODS = [method.value for method in MatchMethod]
 

@@ -346,7 +346,8 @@ class BinomialLikelihood(CountLikelihood):
     def _match(self, y: Tensor, size: Tensor) -> Normal:
         device = self._alpha.device
         y, size = y.to(device), size.to(device)
-        return match(Beta(self._alpha + y, self._beta.to(device) + size - y), self.method.value)
+        posterior = Beta(self._alpha + y, self._beta.to(device) + size - y, validate_args=False)
+        return match(posterior, self.method.value)
 
     def _regress(self, y: Tensor, size: Tensor) -> Tensor:
         return y / size

@@ -95,7 +95,8 @@ class LogisticLikelihood(ClassLikelihood):
 
     def _match_counts(self, counts: Tensor) -> PseudoTargets:
         concentration = self._concentration + counts.to(self._concentration.device)
-        matched = match(Beta(concentration[:, 1:], concentration[:, :1]), self.method.value)
+        posterior = Beta(concentration[:, 1:], concentration[:, :1], validate_args=False)
+        matched = match(posterior, self.method.value)
         return PseudoTargets(matched.mean, matched.variance)
 
     def _regress_shares(self, shares: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ class SoftmaxLikelihood(ClassLikelihood):
 
     def _match_counts(self, counts: Tensor) -> PseudoTargets:
         concentration = self._concentration + counts.to(self._concentration.device)
-        matched = match(Dirichlet(concentration), self.method.value)
+        matched = match(Dirichlet(concentration, validate_args=False), self.method.value)
         return PseudoTargets(matched.mean, matched.variance)
 
     def _regress_shares(self, shares: Tensor) -> Tensor:

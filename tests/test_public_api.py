@@ -1,0 +1,81 @@
+import doctest
+import importlib
+import inspect
+import subprocess
+import sys
+import time
+
+import pytest
+
+import gaussify
+
+PACKAGES = ["gaussify", "gaussify.matching", "gaussify.likelihoods", "gaussify.metrics", "gaussify.plotting"]
+PUBLIC = sorted(
+    {
+        f"{package}.{name}"
+        for package in PACKAGES
+        for name in importlib.import_module(package).__all__
+        if inspect.isclass(value := getattr(importlib.import_module(package), name)) or inspect.isfunction(value)
+    }
+)
+HEAVY = ["gpytorch", "matplotlib", "pandas", "sklearn", "typer"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_name_in_all_exists(package):
+    module = importlib.import_module(package)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_is_sorted_without_repeats(package):
+    names = importlib.import_module(package).__all__
+    assert list(names) == sorted(set(names))
+
+
+def test_the_promised_names_of_matching_likelihoods_and_metrics_are_public():
+    promised = {
+        *("match", "to_basis", "register_match", "metrics"),
+        *("SoftmaxLikelihood", "LogisticLikelihood", "PoissonLikelihood", "BinomialLikelihood"),
+    }
+    assert promised <= set(gaussify.__all__)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_have_a_docstring_with_an_example(name):
+    package, _, attribute = name.rpartition(".")
+    docstring = inspect.getdoc(getattr(importlib.import_module(package), attribute)) or ""
+    examples = doctest.DocTestParser().get_examples(docstring)
+    assert any(example.want for example in examples), f"{name} shows no example with a result"
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_explain_themselves_in_a_sentence(name):
+    package, _, attribute = name.rpartition(".")
+    docstring = inspect.getdoc(getattr(importlib.import_module(package), attribute)) or ""
+    assert docstring.splitlines()[0].strip().endswith((".", ":"))
+
+
+def in_fresh_python(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_import_loads_none_of_the_heavy_packages():
+    assert in_fresh_python(f"import sys, gaussify; print(sorted(set({HEAVY}) & set(sys.modules)))") == "[]"
+
+
+def test_the_check_of_heavy_packages_can_fail():
+    assert (
+        in_fresh_python(f"import sys, typer, gaussify; print(sorted(set({HEAVY}) & set(sys.modules)))") == "['typer']"
+    )
+
+
+def test_import_takes_at_most_three_tenths_of_a_second_beyond_torch():
+    programs = {"torch": "import torch", "gaussify": "import torch; import gaussify"}
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    for _ in range(5):  # interleaved, and the best of each: other work on the machine only ever adds time
+        for name, program in programs.items():
+            start = time.perf_counter()
+            in_fresh_python(program)
+            seconds[name].append(time.perf_counter() - start)
+    assert min(seconds["gaussify"]) <= min(seconds["torch"]) + 0.3
