@@ -27,7 +27,7 @@ _COMPUTED_ROWS, _ROWS = 160, 960  # of kappa; errors are below 2e-6 in L, and 2e
 
 
 class DoubleLog(NamedTuple):
-    """:math:`L(z - f)` and its derivatives by z, each of shape (n, nodes, c)."""
+    """:math:`L(z - f)` and its derivatives by z, each of shape (n, c, g)."""
 
     value: Tensor
     slope: Tensor
@@ -35,7 +35,7 @@ class DoubleLog(NamedTuple):
 
 
 def double_log_cdf(z: Tensor, mean: Tensor, scale: Tensor, *, curvature: bool = False) -> DoubleLog:
-    """Return L at the points ``z`` (n, nodes) for Gaussians ``mean``, ``scale`` (n, c) plus Gumbel noise.
+    """Return L at the points ``z`` (n, g) for Gaussians ``mean``, ``scale`` (n, c) plus Gumbel noise.
 
     Examples
     --------
@@ -46,19 +46,19 @@ def double_log_cdf(z: Tensor, mean: Tensor, scale: Tensor, *, curvature: bool = 
     0.3818
     """
     per_cell, place, x_cell, row, row_cell = _locate(z, mean, scale)
-    cell = (row_cell * _CELLS)[:, None, :].add(x_cell).to(torch.int32).reshape(-1)
-    c3, c2, c1, c0 = _blend_rows(cell, (row - row_cell)[:, None, :], place.shape)
+    cell = (row_cell * _CELLS + x_cell).to(torch.int32).reshape(-1)
+    c3, c2, c1, c0 = _blend_rows(cell, row - row_cell, place.shape)
     half_bend = torch.addcmul(c2, c3, place, value=1.5)
     slope = torch.addcmul(c1, half_bend, place, value=2.0)
     bend = None
     if curvature:
-        bend = torch.add(c2, c3 * place, alpha=3.0).mul_(2.0 * per_cell.square()[:, None, :])
+        bend = torch.add(c2, c3 * place, alpha=3.0).mul_(2.0 * per_cell.square())
     value = c0.addcmul_(c1.addcmul_(c2.addcmul_(c3, place), place), place)
-    return DoubleLog(value, slope.mul_(per_cell[:, None, :]), bend)
+    return DoubleLog(value, slope.mul_(per_cell), bend)
 
 
 def rough_double_log_cdf(z: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """Return L to about 0.1, (n, nodes, c), at a third of the cost: enough to see where the mass lies.
+    """Return L to about 0.1, (n, c, g), at a third of the cost: enough to see where the mass lies.
 
     Examples
     --------
@@ -68,17 +68,18 @@ def rough_double_log_cdf(z: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     """
     _, place, x_cell, row, _ = _locate(z, mean, scale)
     row_cell = row.round_().clamp_(0, _ROWS - 1)
-    cell = (row_cell * _CELLS)[:, None, :].add(x_cell).to(torch.int32).reshape(-1)
+    cell = (row_cell * _CELLS + x_cell).to(torch.int32).reshape(-1)
     (_, _, slope, value), _ = _table(z.device)
     return value.index_select(0, cell).view(place.shape).addcmul_(slope.index_select(0, cell).view(place.shape), place)
 
 
 def _locate(z: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Cells of x per unit of z (n, c), place in and number of the cell (n, nodes, c), place and row in kappa (n, c)."""
+    """Cells of x per unit of z (n, c, 1); place in a cell of x, and which, (n, c, g); the same for kappa (n, c, 1)."""
+    mean, scale = mean[..., None], scale[..., None]
     kappa = 1.0 / (1.0 + scale)
     per_cell = kappa / _CELL
-    x = z[:, :, None] * per_cell[:, None, :]
-    x.sub_((per_cell * mean + _LOW / _CELL - 1.0)[:, None, :])
+    x = z[:, None, :] * per_cell
+    x.sub_(per_cell * mean + _LOW / _CELL - 1.0)
     x_cell = x.floor().clamp_(0, _CELLS - 1)
     row = kappa * _ROWS
     return per_cell, x.sub_(x_cell), x_cell, row, row.floor().clamp_(0, _ROWS - 1)

@@ -134,9 +134,9 @@ def _probs(mean: Tensor, scale: Tensor) -> tuple[Tensor]:
 def _moments(mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Expected softmax, expected p(1 - p), expected log-sum-exp (n, 1)."""
     rule = _place_nodes(mean, scale)
-    total = rule.total_rate[..., None]
+    total = rule.total_rate[:, None]
     probs, slope = rule.integrate(rule.rate, rule.rate * (total - rule.rate))
-    (value,) = rule.integrate((rule.z + rule.log_hazard)[..., None] * total)
+    (value,) = rule.integrate((rule.z + rule.log_hazard)[:, None] * total)
     return probs, slope, value
 
 
@@ -149,8 +149,8 @@ def _pull_back(mean: Tensor, scale: Tensor, grad: Tensor) -> tuple[Tensor, Tenso
     """
     rule = _place_nodes(mean, scale, curvature=True)
     assert rule.rate_slope is not None
-    against = grad[:, None, :] * rule.total_rate[..., None]
-    against = against - torch.einsum("nk,ngk->ng", grad, rule.rate)[..., None]
+    against = grad[..., None] * rule.total_rate[:, None]
+    against = against - torch.einsum("nk,nkg->ng", grad, rule.rate)[:, None]
     second = rule.rate_slope + rule.rate.square()  # F'' / F
     grad_mean, grad_variance = rule.integrate(rule.rate * against, second * against)
     return grad_mean, -0.5 * grad_variance
@@ -162,12 +162,12 @@ class _Rule(NamedTuple):
     z: Tensor  # (n, g)
     weight: Tensor  # (n, g), of the rule times W(z); normalised
     log_hazard: Tensor  # (n, g), log Lambda
-    rate: Tensor  # (n, g, c), r_j
-    rate_slope: Tensor | None  # (n, g, c), r_j'
+    rate: Tensor  # (n, c, g), r_j
+    rate_slope: Tensor | None  # (n, c, g), r_j'
     total_rate: Tensor  # (n, g), R
 
     def integrate(self, *integrands: Tensor) -> list[Tensor]:
-        return [torch.einsum("ng,ngc->nc", self.weight, integrand) for integrand in integrands]
+        return [torch.einsum("ng,ncg->nc", self.weight, integrand) for integrand in integrands]
 
 
 def _place_nodes(mean: Tensor, scale: Tensor, *, curvature: bool = False) -> _Rule:
@@ -182,7 +182,7 @@ def _place_nodes(mean: Tensor, scale: Tensor, *, curvature: bool = False) -> _Ru
     unit = torch.linspace(0.0, 1.0, _N_SEARCH, dtype=mean.dtype, device=mean.device)
     for _ in range(2):
         z = low + torch.expm1(torch.log1p(high - low) * unit)  # (n, search)
-        level = -torch.logsumexp(rough_double_log_cdf(z, mean, scale).neg_(), -1)
+        level = -torch.logsumexp(rough_double_log_cdf(z, mean, scale).neg_(), 1)
         # one step outwards from where the ends are crossed: interpolation could cut off mass
         low = _lookup(_crossing(level, _FIRST) - 1.0, z)
         high = _lookup(_crossing(level, _LAST) + 1.0, z)
@@ -204,7 +204,7 @@ def _place_nodes(mean: Tensor, scale: Tensor, *, curvature: bool = False) -> _Ru
     rate_slope = None
     if double_log.curvature is not None:
         rate_slope = hazard * (double_log.curvature - double_log.slope.square())
-    sum_hazard, total_rate = hazard.sum(-1), rate.sum(-1)
+    sum_hazard, total_rate = hazard.sum(1), rate.sum(1)
     weight = weights * torch.exp(-sum_hazard)
     weight = weight / (weight * total_rate).sum(-1, keepdim=True)  # then zero variance gives the softmax exactly
     return _Rule(z, weight, torch.log(sum_hazard), rate, rate_slope, total_rate)

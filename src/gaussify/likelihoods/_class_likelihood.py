@@ -166,6 +166,6 @@ def entropy_split(probs: Tensor, variance: Tensor, aleatoric: Tensor) -> Probabi
     Rounding below zero is taken off: variances and entropies are not negative, and an expected entropy is not above
     the entropy of the expectation.
     """
-    total = torch.special.entr(probs).sum(-1)
+    total = torch.special.entr(probs).sum(-1).clamp_min(0.0)
     aleatoric = torch.minimum(aleatoric.clamp_min(0.0), total)
     return ProbabilityUncertainty(probs, variance.clamp_min(0.0).sqrt(), total, aleatoric, total - aleatoric)
