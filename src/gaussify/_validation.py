@@ -66,10 +66,19 @@ def as_tensor(value: Any, *, name: str, owner: str) -> Tensor:
     torch.float64
     """
     if isinstance(value, Tensor):
+        if value.is_complex():
+            raise InvalidArgumentError(f"{name!r} of {owner} must be real numbers; got {value.dtype}.")
         return value
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"{name!r} of {owner} must be an array of numbers, its rows of one length; got {_shown(value)}."
+        ) from None
     if array.dtype.kind not in "biuf":
         raise InvalidArgumentError(f"{name!r} of {owner} must be numbers; got {_shown(value)}.")
+    if array.dtype.kind == "u":
+        array = array.astype(np.int64)  # torch has next to nothing for wide unsigned integers
     # torch takes neither read-only memory nor negative strides
     return torch.as_tensor(array if array.flags.writeable and array.flags.contiguous else array.copy())
 
@@ -94,6 +103,7 @@ def as_floats(
     name: str,
     owner: str,
     ndim: int | None = None,
+    min_ndim: int = 0,
     columns: int | None = None,
     minimum: float | None = None,
 ) -> Tensor:
@@ -109,6 +119,10 @@ def as_floats(
     tensor = as_tensor(value, name=name, owner=owner)
     if not tensor.is_floating_point():
         tensor = tensor.to(torch.float64)
+    if tensor.ndim < min_ndim:
+        raise InvalidArgumentError(
+            f"{name!r} of {owner} must have at least {min_ndim} dimensions; got shape {tuple(tensor.shape)}."
+        )
     if ndim is not None and tensor.ndim != ndim:
         raise InvalidArgumentError(
             f"{name!r} of {owner} must have {ndim} dimension{'s' * (ndim != 1)}; got shape {tuple(tensor.shape)}."

@@ -109,14 +109,10 @@ def test_reliability_is_frozen():
 @pytest.mark.parametrize("function", [ece, reliability])
 def test_bad_bin_count_is_refused(function):
     name = function.__name__
-    with pytest.raises(
-        ValueError, match=f"'n_bins' parameter of {name} must be an integer of at least 1; got 0"
-    ):
+    with pytest.raises(ValueError, match=f"'n_bins' parameter of {name} must be an integer of at least 1; got 0"):
         function(PROBS, Y, n_bins=0)
 
 
 def test_bad_confidence_is_refused():
-    with pytest.raises(
-        ValueError, match=r"'confidence' parameter of ece must be one of 'mean', 'midpoint'; got 'top'"
-    ):
+    with pytest.raises(ValueError, match=r"'confidence' parameter of ece must be one of 'mean', 'midpoint'; got 'top'"):
         ece(PROBS, Y, confidence="top")

@@ -95,7 +95,5 @@ def test_bad_input_is_refused_with_its_reason(inside, outside, message):
 
 
 def test_bad_score_is_refused():
-    with pytest.raises(
-        ValueError, match=r"'score' parameter of ood_auroc must be one of 'max-probability', 'entropy'"
-    ):
+    with pytest.raises(ValueError, match=r"'score' parameter of ood_auroc must be one of 'max-probability', 'entropy'"):
         ood_auroc([[0.5, 0.5]], [[0.5, 0.5]], score="energy")

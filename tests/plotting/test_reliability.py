@@ -96,9 +96,7 @@ def test_each_plot_without_axes_opens_its_own_figure(predictions):
 
 def test_drawing_without_matplotlib_names_the_extra(predictions, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(
-        MissingDependencyError, match=r'gaussify\.plotting needs .* pip install "gaussify\[plot\]"'
-    ):
+    with pytest.raises(MissingDependencyError, match=r'gaussify\.plotting needs .* pip install "gaussify\[plot\]"'):
         ReliabilityDisplay(reliability(*predictions)).plot()
 
 

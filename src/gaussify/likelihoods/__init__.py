@@ -1,7 +1,7 @@
 """Labels to Gaussian observations of the latents, exact log-probabilities, and Gaussian latents to probabilities."""
 
-from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty
-from gaussify.likelihoods._count import BinomialLikelihood, CountLikelihood, PoissonLikelihood
+from gaussify.likelihoods._class_likelihood import ProbabilityUncertainty
+from gaussify.likelihoods._count import BinomialLikelihood, PoissonLikelihood
 from gaussify.likelihoods._logistic import LogisticLikelihood
 from gaussify.likelihoods._predictive import PredictiveMethod
 from gaussify.likelihoods._softmax import SoftmaxLikelihood
@@ -9,8 +9,6 @@ from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets
 
 __all__ = [
     "BinomialLikelihood",
-    "ClassLikelihood",
-    "CountLikelihood",
     "LikelihoodMethod",
     "LogisticLikelihood",
     "PoissonLikelihood",

@@ -98,7 +98,8 @@ class ClassLikelihood(ABC):
         For counts it is the sum over their labels, without the multinomial coefficient, which the latents do not
         change.
         """
-        latents = as_floats(latents, name="latents", owner=self._owner("log_prob"), columns=self.n_latents)
+        owner = self._owner("log_prob")
+        latents = as_floats(latents, name="latents", owner=owner, columns=self.n_latents, min_ndim=2)
         counts = self._counts(y, latents, "log_prob", name="latents")
         return self._log_prob_of_counts(latents, counts)
 

@@ -37,7 +37,7 @@ class CountLikelihood(ABC):
         self.alpha_eps, self.beta_eps = alpha_eps, beta_eps
         self.method = check_option(method, LikelihoodMethod, name="method", owner=owner)
         self.label_variance = as_concentration(label_variance, name="label_variance", owner=owner)
-        self._alpha = as_concentration(alpha_eps, name="alpha_eps", owner=owner).double()
+        self._alpha = as_concentration(alpha_eps, name="alpha_eps", owner=owner)
 
     def __repr__(self) -> str:
         return describe(self, ("alpha_eps", "beta_eps", "method"))
@@ -61,17 +61,17 @@ class CountLikelihood(ABC):
         """Counts and sizes (n,) in float64."""
 
     def _encode(self, y: Any, size: Any) -> PseudoTargets:
-        dtype = choose_dtype(self.alpha_eps, y)
-        y, size = self._check(y, size, "encode")
+        counts, sizes = self._check(y, size, "encode")
         if self.method is LikelihoodMethod.GAUSS:
-            targets = self._regress(y, size), self.label_variance.double() / size
+            targets = self._regress(counts, sizes), self.label_variance.double() / sizes
         else:
-            matched = self._match(y, size)
+            matched = self._match(counts, sizes)
             targets = matched.mean, matched.variance
+        dtype = choose_dtype(self.alpha_eps, y)
         return PseudoTargets(*(tensor[:, None].to(dtype) for tensor in targets))
 
     def _exact_log_prob(self, latents: Any, y: Any, size: Any) -> Tensor:
-        latents = as_floats(latents, name="latents", owner=self._owner("log_prob"), columns=1)
+        latents = as_floats(latents, name="latents", owner=self._owner("log_prob"), columns=1, min_ndim=2)
         y, size = self._check(y, size, "log_prob")
         check_same_rows(self._owner("log_prob"), latents=latents.movedim(-2, 0), y=y)
         return self._log_prob(latents[..., 0], y.to(latents), size.to(latents))
@@ -181,7 +181,7 @@ class PoissonLikelihood(CountLikelihood):
         label_variance: float = 1.0,
     ) -> None:
         super().__init__(alpha_eps, beta_eps, method, label_variance)
-        self._beta = as_concentration(beta_eps, name="beta_eps", owner="PoissonLikelihood", allow_zero=True).double()
+        self._beta = as_concentration(beta_eps, name="beta_eps", owner="PoissonLikelihood", allow_zero=True)
 
     def encode(self, y: Any, exposure: Any = 1.0) -> PseudoTargets:
         """Return the Gaussian observations of the log-rate, (n, 1), for counts ``y`` (n,) over ``exposure``."""
@@ -230,7 +230,8 @@ class PoissonLikelihood(CountLikelihood):
 
     def _match(self, y: Tensor, size: Tensor) -> Normal:
         device = self._alpha.device
-        return match(Gamma(self._alpha + y.to(device), self._beta.to(device) + size.to(device)), self.method.value)
+        posterior = Gamma(self._alpha.double() + y.to(device), self._beta.to(device).double() + size.to(device))
+        return match(posterior, self.method.value)
 
     def _regress(self, y: Tensor, size: Tensor) -> Tensor:
         return torch.log((y + 0.5) / size)
@@ -287,9 +288,7 @@ class BinomialLikelihood(CountLikelihood):
     ) -> None:
         super().__init__(alpha_eps, beta_eps, method, label_variance)
         self._beta = (
-            self._alpha
-            if beta_eps is None
-            else as_concentration(beta_eps, name="beta_eps", owner="BinomialLikelihood").double()
+            self._alpha if beta_eps is None else as_concentration(beta_eps, name="beta_eps", owner="BinomialLikelihood")
         )
         if self.method == "moment-ori":
             match(Beta(1.0, 1.0), self.method.value)  # says that it is not defined, and what is
@@ -322,7 +321,8 @@ class BinomialLikelihood(CountLikelihood):
         mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
         trials = self._trials(n_trials, mean, "predict_proba")
         most = int(trials.max().item()) if trials.numel() else 0
-        return self._predictive_probs(mean, variance, trials, most)
+        probs = self._predictive_probs(mean, variance, trials, most)
+        return torch.where(torch.arange(most + 1, device=mean.device) <= trials[:, None], probs, 0.0)
 
     def predict_log_prob(self, mean: Any, variance: Any, y: Any, n_trials: Any) -> Tensor:
         """Return the logarithm of the predictive probability of each number of successes, (n,)."""
@@ -346,10 +346,16 @@ class BinomialLikelihood(CountLikelihood):
     def _match(self, y: Tensor, size: Tensor) -> Normal:
         device = self._alpha.device
         y, size = y.to(device), size.to(device)
-        posterior = Beta(self._alpha + y, self._beta.to(device) + size - y, validate_args=False)
+        concentrations = self._alpha.double() + y, self._beta.to(device).double() + size - y
+        posterior = Beta(*concentrations, validate_args=False)
         return match(posterior, self.method.value)
 
     def _regress(self, y: Tensor, size: Tensor) -> Tensor:
+        if not bool((size > 0).all()):
+            raise InvalidArgumentError(
+                f"{self._owner('encode')} with method 'gauss' needs at least one trial in each row; row "
+                f"{(size <= 0).nonzero()[0].item()} has none."
+            )
         return y / size
 
     def _log_prob(self, latent: Tensor, y: Tensor, size: Tensor) -> Tensor:
@@ -366,8 +372,5 @@ class BinomialLikelihood(CountLikelihood):
 
 
 def _log_binomial(n: Tensor, y: Tensor) -> Tensor:
-    """Logarithm of the binomial coefficient; minus infinity for more successes than trials."""
-    inside = y <= n
-    rest = torch.where(inside, n - y, 0.0)
-    value = torch.lgamma(n + 1.0) - torch.lgamma(y + 1.0) - torch.lgamma(rest + 1.0)
-    return torch.where(inside, value, -torch.inf)
+    """Logarithm of the binomial coefficient for y <= n; finite but without meaning beyond."""
+    return torch.lgamma(n + 1.0) - torch.lgamma(y + 1.0) - torch.lgamma((n - y).clamp_min(0.0) + 1.0)

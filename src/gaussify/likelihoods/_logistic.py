@@ -56,9 +56,10 @@ class LogisticLikelihood(ClassLikelihood):
     ) -> None:
         super().__init__(alpha_eps, method, label_variance)
         self.beta_eps = beta_eps
-        alpha = as_concentration(alpha_eps, name="alpha_eps", owner="LogisticLikelihood")
-        beta = alpha if beta_eps is None else as_concentration(beta_eps, name="beta_eps", owner="LogisticLikelihood")
-        self._concentration = torch.stack([beta.double().to(alpha.device), alpha.double()])  # class 0, class 1
+        self._alpha = as_concentration(alpha_eps, name="alpha_eps", owner="LogisticLikelihood")
+        self._beta = (
+            self._alpha if beta_eps is None else as_concentration(beta_eps, name="beta_eps", owner="LogisticLikelihood")
+        )
         if self.method == "moment-ori":
             match(Beta(1.0, 1.0), self.method.value)  # says that it is not defined, and what is
 
@@ -77,6 +78,7 @@ class LogisticLikelihood(ClassLikelihood):
         """
         chosen = check_option(method, PredictiveMethod, name="method", owner=self._owner("predict_proba"))
         n_samples = check_count(n_samples, name="n_samples", owner=self._owner("predict_proba"))
+        seed = check_count(seed, name="seed", owner=self._owner("predict_proba"), minimum=0)
         mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
         return logistic_probs(mean, variance, chosen, n_samples, seed)
 
@@ -94,8 +96,9 @@ class LogisticLikelihood(ClassLikelihood):
         return entropy_split(torch.cat([E1_other, E1], -1), (E1 * E1_other - E2).expand(-1, 2), aleatoric)
 
     def _match_counts(self, counts: Tensor) -> PseudoTargets:
-        concentration = self._concentration + counts.to(self._concentration.device)
-        posterior = Beta(concentration[:, 1:], concentration[:, :1], validate_args=False)
+        counts = counts.to(self._alpha.device)
+        alpha, beta = self._alpha.double() + counts[:, 1:], self._beta.to(counts) + counts[:, :1]
+        posterior = Beta(alpha, beta, validate_args=False)
         matched = match(posterior, self.method.value)
         return PseudoTargets(matched.mean, matched.variance)
 

@@ -105,19 +105,16 @@ def _bridge(mean: Tensor, variance: Tensor) -> Tensor:
 
     .. math:: \alpha_k = \frac1{v_k}\left(1 - \frac2K + \frac{e^{m_k}}{K^2}\sum_j e^{-m_j}\right)
 
-    Mean and variance are first conditioned on a zero sum of the latents, which the softmax does not see. Latents
-    without variance leave nothing to approximate: the row is then a softmax.
+    Mean and variance are first conditioned on a zero sum of the latents, which the softmax does not see. A latent
+    without variance stands for one with very little, next to the others; a row without any is a softmax.
     """
     n_classes = mean.shape[-1]
     total = variance.sum(-1, keepdim=True)
     certain = total == 0
-    share = variance / torch.where(certain, 1.0, total)
+    share = torch.where(certain, 1.0, variance / total).clamp_min(1e-12)
+    share = share / share.sum(-1, keepdim=True)
     centred = mean - share * mean.sum(-1, keepdim=True)
-    log_variance = torch.log(variance * (1.0 - share))
     log_last = centred + torch.logsumexp(-centred, -1, keepdim=True) - 2.0 * math.log(n_classes)
-    rest = torch.full_like(log_last, 1.0 - 2.0 / n_classes)
-    log_concentration = torch.logaddexp(torch.log(rest), log_last) - log_variance
-    # a class without variance has an infinite concentration, and with others like it shares all the probability
-    infinite = torch.isposinf(log_concentration)
-    limit = torch.where(infinite.any(-1, keepdim=True), torch.where(infinite, 0.0, -torch.inf), log_concentration)
-    return torch.where(certain, torch.softmax(mean, -1), torch.softmax(limit, -1))
+    log_rest = torch.log(torch.full_like(log_last, 1.0 - 2.0 / n_classes))
+    log_concentration = torch.logaddexp(log_rest, log_last) - torch.log(share) - torch.log1p(-share)
+    return torch.softmax(torch.where(certain, mean, log_concentration), -1)

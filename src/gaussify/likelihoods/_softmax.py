@@ -61,7 +61,7 @@ class SoftmaxLikelihood(ClassLikelihood):
         self.n_classes = self.n_latents = check_count(n_classes, name="n_classes", owner="SoftmaxLikelihood", minimum=2)
         self._concentration = as_concentration(
             alpha_eps, name="alpha_eps", owner="SoftmaxLikelihood", sizes=(self.n_classes,)
-        ).double()
+        )
 
     def predict_proba(
         self, mean: Any, variance: Any, method: str = "quadrature", *, n_samples: int = 256, seed: int = 0
@@ -78,6 +78,7 @@ class SoftmaxLikelihood(ClassLikelihood):
         """
         chosen = check_option(method, PredictiveMethod, name="method", owner=self._owner("predict_proba"))
         n_samples = check_count(n_samples, name="n_samples", owner=self._owner("predict_proba"))
+        seed = check_count(seed, name="seed", owner=self._owner("predict_proba"), minimum=0)
         mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
         return softmax_probs(mean, variance, chosen, n_samples, seed)
 
@@ -96,7 +97,7 @@ class SoftmaxLikelihood(ClassLikelihood):
         return entropy_split(probs, probs * (1.0 - probs) - expected_variance, aleatoric)
 
     def _match_counts(self, counts: Tensor) -> PseudoTargets:
-        concentration = self._concentration + counts.to(self._concentration.device)
+        concentration = self._concentration.double() + counts.to(self._concentration.device)
         matched = match(Dirichlet(concentration, validate_args=False), self.method.value)
         return PseudoTargets(matched.mean, matched.variance)
 
