@@ -3,6 +3,7 @@
 The mathematics below trusts its input; public functions and classes call these first.
 """
 
+import inspect
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
+from torch.distributions.utils import lazy_property
 
 from gaussify.exceptions import InvalidArgumentError
 
@@ -280,7 +282,8 @@ def check_distribution(distribution: object, *, owner: str) -> Distribution:
         raise InvalidArgumentError(f"{owner} takes a torch.distributions.Distribution; got {_shown(distribution)}.")
     family = type(distribution).__name__
     for name, constraint in distribution.arg_constraints.items():
-        if constraints.is_dependent(constraint) or name not in distribution.__dict__:
+        lazy = isinstance(inspect.getattr_static(distribution, name, None), lazy_property)
+        if constraints.is_dependent(constraint) or lazy:
             continue  # lazily derived parameters follow from those that were given
         value = getattr(distribution, name)
         if value.numel() == 0:

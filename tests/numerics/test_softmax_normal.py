@@ -11,7 +11,7 @@ from oracles import softmax_reference, softmax_tensor_product
 
 TOLERANCE = {
     "probs": 1e-6,  # absolute, against the reference, for variances up to 400
-    "probs-wide": 2e-3,  # and beyond
+    "probs-wide": 2e-5,  # and beyond
     "logsumexp": 3e-5,  # absolute or relative
     "exact": 1e-12,  # limits and symmetries
     "gradcheck": {"eps": 1e-3, "atol": 2e-5, "rtol": 1e-3},
@@ -100,7 +100,7 @@ def test_expected_softmax_agrees_with_the_reference_on_many_random_rows(n_classe
 
 
 @pytest.mark.parametrize("variance", [[827.0, 895.0, 1.27], [1e4, 1e4, 1.0], [1e6, 1e6, 0.0], [1e6] * 3], ids=str)
-def test_variances_beyond_400_stay_within_two_thousandths(variance):
+def test_expected_softmax_stays_accurate_for_variances_beyond_400(variance):
     mean, variance = np.array([0.3 * variance[0] ** 0.5, 0.0, 0.0]), np.array(variance)
     expected, _ = softmax_reference(mean, variance)
     assert largest_error(expected_softmax(*tensors(mean[None], variance[None])), expected) < TOLERANCE["probs-wide"]

@@ -16,7 +16,7 @@ Two trapezoidal rules, both exponentially convergent, share the work (:math:`s =
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -69,11 +69,28 @@ def softplus_moments(orders: Sequence[int], mean: Tensor, variance: Tensor) -> l
     moments = m.new_empty(len(orders), m.numel())
     for rows, rule in (((s <= _WIDE), _narrow_rule), ((s > _WIDE), _wide_rule)):
         for index in rows.nonzero()[:, 0].split(_CHUNK):
-            moments[:, index] = rule(orders, -m[index].abs(), s[index])
+            moments[:, index] = _tilted(rule, orders, -m[index].abs(), s[index])
     return [
         _reflect(order, m, moment).reshape(mean.shape).to(mean.dtype)
         for order, moment in zip(orders, moments, strict=True)
     ]
+
+
+def _tilted(rule: Callable[..., Tensor], orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
+    r"""Moments by ``rule``, where ``m < -s^2`` through :math:`\sigma(f) = e^f\,\sigma(-f)`: nothing underflows.
+
+    :math:`E_1(m, v) = e^{m + v/2}\,D_0`, with :math:`D_0 = 1 - E_1(m + v, v)`; derivatives by ``m`` give the others.
+    """
+    moments = rule(orders, m, s)
+    far = (m < -s.square()) & (s > _WIDE) if min(orders) > 0 else torch.zeros_like(m, dtype=torch.bool)
+    if bool(far.any()):
+        v = s[far].square()
+        factor = torch.exp(m[far] + 0.5 * v)
+        inner = rule(range(1, max(orders) + 1), m[far] + v, s[far])
+        inner[0] = inner[0] - 1.0  # -D_0 and its derivatives
+        for row, order in enumerate(orders):
+            moments[row, far] = -factor * sum(math.comb(order - 1, k) * inner[k] for k in range(order))
+    return moments
 
 
 def _reflect(order: int, m: Tensor, moment: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ the distribution come from one more Newton step (or the quadrature sum itself) t
 step is zero, and its derivative is the one of the implicit function theorem.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,8 @@ def match_numerically(distribution: Distribution, basis: TransformedDistribution
     grid = _Grid(log_density, distribution)
     rule = {MatchMethod.MOMENT: _moment, MatchMethod.LAPLACE: _laplace, MatchMethod.VARIATIONAL: _variational}
     mean, scale = rule[method](log_density, grid)
+    if not log_density(grid.mode[None]).requires_grad:  # derivatives by psi leave a graph behind
+        mean, scale = mean.detach(), scale.detach()
     dtype = _parameter(distribution).dtype
     return Normal(mean.to(dtype), scale.to(dtype))
 
@@ -53,6 +56,9 @@ def _log_density(distribution: Distribution, basis: TransformedDistribution) -> 
     """Log-density in the basis; minus infinity where the inverse transform leaves the range of floats."""
     if isinstance(distribution, Kumaraswamy):
         return _kumaraswamy_log_density(distribution)
+
+    basis = copy.copy(basis)  # the distribution belongs to the caller
+    basis.base_dist = copy.copy(basis.base_dist)
 
     def log_density(psi: Tensor) -> Tensor:
         value = basis.log_prob(psi)
@@ -87,6 +93,8 @@ class _Grid:
 
     def __init__(self, log_density: LogDensity, distribution: Distribution) -> None:
         self.family = type(distribution).__name__
+        # some densities are computed in the dtype of their parameters, whatever that of the points is
+        self.tolerance = 1e-9 if _parameter(distribution).dtype == torch.float64 else 1e-5
         with torch.no_grad():
             self.mode = _find_mode(log_density, distribution)
             try:
@@ -182,7 +190,7 @@ def _variational(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
             curvature = torch.where((eigenvalues[..., 1] < 0)[..., None, None], hessian, fallback)
             step = -torch.linalg.solve(curvature, gradient)
             relative = step / torch.stack([torch.exp(log_scale), torch.ones_like(log_scale)], -1)
-            if bool((relative.abs() < 1e-9).all()):
+            if bool((relative.abs() < grid.tolerance).all()):
                 break
             step = step / torch.clamp_min(step[..., 1:].abs(), 1.0)
             factor = torch.ones_like(mean)
