@@ -105,16 +105,16 @@ def _bridge(mean: Tensor, variance: Tensor) -> Tensor:
 
     .. math:: \alpha_k = \frac1{v_k}\left(1 - \frac2K + \frac{e^{m_k}}{K^2}\sum_j e^{-m_j}\right)
 
-    Mean and variance are first conditioned on a zero sum of the latents, which the softmax does not see. A latent
-    without variance stands for one with very little, next to the others; a row without any is a softmax.
+    The softmax sees the latents less their average only, whose means and variances
+    :math:`v_k(1 - 2/K) + \sum_j v_j / K^2` are taken here. (Conditioning on a zero sum instead, as is also done, would
+    change with a constant added to all latents.) For latents from the Laplace matching of a Dirichlet, the mean of
+    that Dirichlet comes back exactly. A row without variance is a softmax.
     """
     n_classes = mean.shape[-1]
+    centred = mean - mean.mean(-1, keepdim=True)
     total = variance.sum(-1, keepdim=True)
-    certain = total == 0
-    share = torch.where(certain, 1.0, variance / total).clamp_min(1e-12)
-    share = share / share.sum(-1, keepdim=True)
-    centred = mean - share * mean.sum(-1, keepdim=True)
+    spread = variance * (1.0 - 2.0 / n_classes) + total / n_classes**2
     log_last = centred + torch.logsumexp(-centred, -1, keepdim=True) - 2.0 * math.log(n_classes)
     log_rest = torch.log(torch.full_like(log_last, 1.0 - 2.0 / n_classes))
-    log_concentration = torch.logaddexp(log_rest, log_last) - torch.log(share) - torch.log1p(-share)
-    return torch.softmax(torch.where(certain, mean, log_concentration), -1)
+    log_concentration = torch.logaddexp(log_rest, log_last) - torch.log(spread)
+    return torch.softmax(torch.where(total == 0, mean, log_concentration), -1)
