@@ -11,8 +11,7 @@ help:  ## list the targets
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gaussify needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
@@ -44,4 +43,4 @@ results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce digits --preset laptop --out results --fresh
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -61,7 +61,9 @@ def in_fresh_python(program: str) -> str:
 
 
 def test_import_loads_none_of_the_heavy_packages():
-    assert in_fresh_python(f"import sys, gaussify; print(sorted(set({HEAVY}) & set(sys.modules)))") == "[]"
+    assert (
+        in_fresh_python(f"import sys; from gaussify import *; print(sorted(set({HEAVY}) & set(sys.modules)))") == "[]"
+    )
 
 
 def test_the_check_of_heavy_packages_can_fail():
@@ -79,9 +81,9 @@ def cpu_seconds(program: str) -> float:
 
 
 def test_import_takes_at_most_three_tenths_of_a_second_beyond_torch():
-    programs = {"torch": "import torch", "gaussify": "import torch; import gaussify"}
+    programs = {"torch": "import torch", "gaussify": "import torch; from gaussify import *"}
     seconds: dict[str, list[float]] = {name: [] for name in programs}
-    for _ in range(5):  # interleaved, and the best of each: other work on the machine only ever adds time
+    for _ in range(3):  # interleaved, and the best of each: other work on the machine only ever adds time
         for name, program in programs.items():
             seconds[name].append(cpu_seconds(program))
     assert min(seconds["gaussify"]) <= min(seconds["torch"]) + 0.3

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution, Independent, constraints
 from torch.distributions.utils import lazy_property
 
 from gaussify.exceptions import InvalidArgumentError
@@ -280,6 +280,8 @@ def check_distribution(distribution: object, *, owner: str) -> Distribution:
     """
     if not isinstance(distribution, Distribution):
         raise InvalidArgumentError(f"{owner} takes a torch.distributions.Distribution; got {_shown(distribution)}.")
+    if isinstance(distribution, Independent):
+        check_distribution(distribution.base_dist, owner=owner)
     family = type(distribution).__name__
     for name, constraint in distribution.arg_constraints.items():
         lazy = isinstance(inspect.getattr_static(distribution, name, None), lazy_property)

@@ -19,8 +19,7 @@ def test_version():
 
 def test_help_names_every_command():
     text = invoke("--help").stdout
-    assert "list" in text
-    assert "reproduce" in text
+    assert all(command in text for command in ("list", "reproduce", "demo"))
 
 
 def test_reproduce_help_has_an_example():
@@ -93,3 +92,10 @@ def test_another_seed_is_refused_until_fresh(tmp_path):
 def test_the_command_line_itself_imports_no_experiment():
     program = "import sys, gaussify.cli; sys.exit(bool({'matplotlib', 'gaussify.experiments'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_demo_shows_targets_probabilities_and_scores(tmp_path):
+    result = invoke("demo", "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert all(word in result.stdout for word in ("variance, its class", "quadrature", "logistic regression"))
+    assert (tmp_path / "digits" / "laptop" / "digits.png").exists()

@@ -142,3 +142,11 @@ def test_float32_agrees_with_float64(likelihood):
 def test_latents_that_require_gradients_are_taken():
     mean, variance = (tensor.requires_grad_() for tensor in latents(3, 3))
     assert not SoftmaxLikelihood(3).predict_uncertainty(mean, variance).std.requires_grad
+
+
+@pytest.mark.parametrize("variance", [1e-8, 2.9e-4, 3.1e-4, 1e-3, 1e-2])
+def test_std_of_confident_rows_keeps_its_digits(variance):
+    # a class far ahead: the others have log-normal probabilities, e^{-8 + f_j - f_0} with variance 2 v
+    std = SoftmaxLikelihood(3).predict_uncertainty([[8.0, 0.0, 0.0]], [[variance] * 3]).std[0, 1].item()
+    log_normal = math.exp(-8 + variance) * math.sqrt(math.expm1(2 * variance))
+    assert std == pytest.approx(log_normal, rel=0.03)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 _LOW, _HIGH = -8.0, 12.0  # ends of the table in x
@@ -29,12 +30,14 @@ _COMPUTED_ROWS, _ROWS = 160, 960  # of kappa; errors are below 2e-6 in L, and 2e
 class DoubleLog(NamedTuple):
     """:math:`L(z - f)` and its derivatives by z, each of shape (n, c, g)."""
 
-    value: Tensor
-    slope: Tensor
-    curvature: Tensor | None
+    value: Float[Tensor, "n c g"]
+    slope: Float[Tensor, "n c g"]
+    curvature: Float[Tensor, "n c g"] | None
 
 
-def double_log_cdf(z: Tensor, mean: Tensor, scale: Tensor, *, curvature: bool = False) -> DoubleLog:
+def double_log_cdf(
+    z: Float[Tensor, "n g"], mean: Float[Tensor, "n c"], scale: Float[Tensor, "n c"], *, curvature: bool = False
+) -> DoubleLog:
     """Return L at the points ``z`` (n, g) for Gaussians ``mean``, ``scale`` (n, c) plus Gumbel noise.
 
     Examples
@@ -57,7 +60,9 @@ def double_log_cdf(z: Tensor, mean: Tensor, scale: Tensor, *, curvature: bool = 
     return DoubleLog(value, slope.mul_(per_cell), bend)
 
 
-def rough_double_log_cdf(z: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+def rough_double_log_cdf(
+    z: Float[Tensor, "n g"], mean: Float[Tensor, "n c"], scale: Float[Tensor, "n c"]
+) -> Float[Tensor, "n c g"]:
     """Return L to about 0.1, (n, c, g), at a third of the cost: enough to see where the mass lies.
 
     Examples

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -34,7 +35,6 @@ from gaussify._numerics._logistic_normal import softplus_moment
 
 _FIRST, _LAST = -3.5, 17.0  # -log Lambda at the ends: all but exp(-33) and 4e-8 of the mass lies between
 _N_SEARCH = 16
-_SMALL = 3e-4  # variance below which the delta method errs less than the 1e-7 of quadrature
 _ELEMENTS = 1 << 18  # rows x nodes x classes at a time
 
 
@@ -49,7 +49,7 @@ _NARROW, _WIDE = _Panels(3, 12), _Panels(4, 16)
 _NARROW_LIMIT = {torch.float32: 2.0}  # scale below which the narrow rule errs by 1e-6; for float32, by 5e-6
 
 
-def expected_softmax(mean: Tensor, variance: Tensor) -> Tensor:
+def expected_softmax(mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
     """Return the expectation of the softmax, (n, c), for latents of ``mean`` and ``variance`` (n, c).
 
     Examples
@@ -65,7 +65,7 @@ def expected_softmax(mean: Tensor, variance: Tensor) -> Tensor:
     return _ExpectedSoftmax.apply(mean, variance)
 
 
-def expected_logsumexp(mean: Tensor, variance: Tensor) -> Tensor:
+def expected_logsumexp(mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
     """Return the expectation of the log-sum-exp over the last axis, (n,).
 
     Examples
@@ -80,7 +80,9 @@ def expected_logsumexp(mean: Tensor, variance: Tensor) -> Tensor:
     return _ExpectedLogsumexp.apply(mean, variance)
 
 
-def softmax_spread(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+def softmax_spread(
+    mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"]
+) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
     r"""Return :math:`\mathbb{E}[p_k]` and :math:`\mathbb{E}[p_k(1 - p_k)]`, both (n, c), without a graph.
 
     Examples
@@ -93,17 +95,19 @@ def softmax_spread(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         slope = softplus_moment(2, *difference)
         return _pair_probs(*difference), torch.stack([slope, slope], -1)
     probs, slope, _ = _map_rows(_moments, mean, variance)
-    return probs, torch.where(variance.amax(-1, keepdim=True) < _SMALL, _small_spread(probs, variance), slope)
+    largest, spread = variance.amax(-1, keepdim=True), _delta_method(probs, variance)
+    # the delta method errs by the order of largest * spread, where quadrature errs by 1e-7
+    better = (largest < 1.0) & (largest * spread < 1e-7)
+    return probs, torch.where(better, probs * (1.0 - probs) - spread, slope)
 
 
-def _small_spread(probs: Tensor, variance: Tensor) -> Tensor:
-    r"""Return :math:`\mathbb{E}[p_k(1 - p_k)]` to first order in the variances, by the delta method.
+def _delta_method(probs: Tensor, variance: Tensor) -> Tensor:
+    r"""Return :math:`\mathrm{Var}[p_k]` to first order in the variances of the latents.
 
     .. math:: \mathrm{Var}[p_k] \approx \sum_j (\partial p_k / \partial f_j)^2 v_j
        = p_k^2 \left(v_k (1 - 2 p_k) + \textstyle\sum_j p_j^2 v_j\right)
     """
-    spread = variance * (1.0 - 2.0 * probs) + (probs.square() * variance).sum(-1, keepdim=True)
-    return probs * (1.0 - probs) - probs.square() * spread
+    return probs.square() * (variance * (1.0 - 2.0 * probs) + (probs.square() * variance).sum(-1, keepdim=True))
 
 
 def _difference(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -261,11 +265,13 @@ def _map_rows(
     """Apply ``function`` to a few rows at a time, in float64 and bounded memory, and put its results together."""
     arguments = [mean.detach().double(), variance.detach().double().sqrt(), *(x.detach().double() for x in more)]
     narrow = (arguments[1] < _NARROW_LIMIT.get(mean.dtype, 1.0)).all(-1)
-    order, results = [], []
+    order: list[Tensor] = []
+    results: list[tuple[Tensor, ...]] = []
     for rows, panels in ((narrow, _NARROW), (~narrow, _WIDE)):
         size = max(1, _ELEMENTS // (panels.number * panels.order * mean.shape[-1]))
         for index in rows.nonzero()[:, 0].split(size):
-            order.append(index)
-            results.append(function(panels, *(x[index] for x in arguments)))
+            if index.numel() or (not results and panels is _WIDE):  # of no rows, one empty result
+                order.append(index)
+                results.append(function(panels, *(x[index] for x in arguments)))
     back = torch.cat(order).argsort()
     return [torch.cat(parts)[back].to(mean.dtype) for parts in zip(*results, strict=True)]

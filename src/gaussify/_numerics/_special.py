@@ -1,7 +1,8 @@
-"""Special functions where torch's own are not accurate enough."""
+"""Special functions where torch's own are not accurate enough, and a guard for derivatives."""
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 
 def trigamma(x: Tensor) -> Tensor:
@@ -13,3 +14,31 @@ def trigamma(x: Tensor) -> Tensor:
     tensor(1.6449)
     """
     return torch.special.zeta(x.new_tensor(2.0), x)
+
+
+class _FirstOrder(Function):
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        if torch.is_grad_enabled():  # as it is under create_graph=True
+            raise RuntimeError("Only first derivatives are known here: create_graph=True would give wrong second ones.")
+        return grad
+
+
+def first_order(x: Tensor) -> Tensor:
+    """Return ``x``, refusing ``create_graph=True``: for values whose graph carries the first derivatives only.
+
+    Examples
+    --------
+    >>> x = torch.tensor(2.0, requires_grad=True)
+    >>> torch.autograd.grad(first_order(x**3), x)
+    (tensor(12.),)
+    >>> torch.autograd.grad(first_order(x**3), x, create_graph=True)
+    Traceback (most recent call last):
+        ...
+    RuntimeError: Only first derivatives are known here: create_graph=True would give wrong second ones.
+    """
+    return _FirstOrder.apply(x)

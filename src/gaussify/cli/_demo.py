@@ -27,15 +27,11 @@ def demo(
 
     gaussify demo --out /tmp/gaussify-demo
     """
-    typer.secho(_label_table_title(), bold=True)
+    typer.secho("One label of three classes, alpha_eps = 0.1: the Gaussian each method puts on the logits", bold=True)
     print_table(_label_table())
     for name, preset, title in _STEPS:
         typer.secho(f"\n{title}", bold=True)
         reproduce_steps(name, preset, out, fresh=True)
-
-
-def _label_table_title() -> str:
-    return "One label of three classes, alpha_eps = 0.1: the Gaussian each method puts on the logits"
 
 
 def _label_table() -> list[dict[str, float | str]]:

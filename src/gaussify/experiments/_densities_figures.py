@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussify.experiments._results import Record, Scalar
-from gaussify.plotting._style import METHOD_COLOURS, SERIES_COLOURS, figure_file
+from gaussify.plotting import METHOD_COLOURS, SERIES_COLOURS, figure_file
 
 # In the order of the columns of the paper's figures.
 METHODS = {

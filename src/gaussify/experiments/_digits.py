@@ -15,8 +15,7 @@ from gaussify.experiments._results import Record, Scalar
 from gaussify.likelihoods import PseudoTargets, SoftmaxLikelihood
 from gaussify.matching import MatchMethod
 from gaussify.metrics import Reliability, reliability
-from gaussify.plotting import ReliabilityDisplay
-from gaussify.plotting._style import METHOD_COLOURS, figure_file
+from gaussify.plotting import METHOD_COLOURS, ReliabilityDisplay, figure_file
 
 _SCORES = ("accuracy", "nll", "ece", "brier")
 _BASELINES = ("logistic regression", "gradient boosting", "majority class")

@@ -13,7 +13,7 @@ from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
 from gaussify.experiments._timing import best_times
 from gaussify.matching import match
-from gaussify.plotting._style import SERIES_COLOURS, figure_file
+from gaussify.plotting import SERIES_COLOURS, figure_file
 
 _Pair = tuple[Callable[[], object], Callable[[], object]]
 
@@ -42,7 +42,7 @@ def _python(code: str) -> None:
 
 
 _MEASUREMENTS: dict[str, Callable[[Settings], _Pair]] = {
-    "match 100 000 Betas, variational / 2000 x 2000 matrix product": _beta_variational,
+    "variational match of Betas / 2000 x 2000 matrix product": _beta_variational,
     "import gaussify / import torch": _import,
 }
 

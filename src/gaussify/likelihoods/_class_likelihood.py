@@ -1,15 +1,17 @@
 """What the likelihoods of class labels have in common."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gaussify._validation import as_concentration, as_floats, as_labels, check_option, check_same_rows
+from gaussify._validation import as_floats, as_labels, check_count, check_option, check_same_rows
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, choose_dtype, describe
+from gaussify.likelihoods._base import Likelihood
+from gaussify.likelihoods._predictive import PredictiveMethod
+from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, choose_dtype
 
 
 class ProbabilityUncertainty(NamedTuple):
@@ -39,20 +41,10 @@ class ProbabilityUncertainty(NamedTuple):
     """Their difference, the mutual information of label and latents (BALD): what more data could remove."""
 
 
-class ClassLikelihood(ABC):
+class ClassLikelihood(Likelihood):
     """Labels of ``n_classes`` classes, seen as Gaussian observations of ``n_latents`` latents."""
 
     n_classes: int
-    n_latents: int
-    _shown: tuple[str, ...]
-
-    def __init__(self, alpha_eps: Any, method: str, label_variance: Any) -> None:
-        self.alpha_eps = alpha_eps
-        self.method = check_option(method, LikelihoodMethod, name="method", owner=type(self).__name__)
-        self.label_variance = as_concentration(label_variance, name="label_variance", owner=type(self).__name__)
-
-    def __repr__(self) -> str:
-        return describe(self, self._shown)
 
     @abstractmethod
     def _match_counts(self, counts: Tensor) -> PseudoTargets:
@@ -69,6 +61,10 @@ class ClassLikelihood(ABC):
     @abstractmethod
     def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
         """Expectation of the exact log-probability of counts (n, c)."""
+
+    @abstractmethod
+    def _probs(self, mean: Tensor, variance: Tensor, method: PredictiveMethod, n_samples: int, seed: int) -> Tensor:
+        """Class probabilities (n, c) from Gaussian latents (n, l)."""
 
     def target_table(self) -> PseudoTargets:
         """Return the mean and variance that each class gives every latent, (n_classes, n_latents).
@@ -114,6 +110,28 @@ class ClassLikelihood(ABC):
             mean, variance, self._counts(y, mean, "expected_log_prob", name="mean")
         )
 
+    def predict_proba(
+        self, mean: Any, variance: Any, method: str = "quadrature", *, n_samples: int = 256, seed: int = 0
+    ) -> Tensor:
+        """Return the probability of each class given independent Gaussian latents, (n, n_classes).
+
+        Differentiable with respect to ``mean`` and ``variance``. A row's answer depends on that row alone.
+
+        Parameters
+        ----------
+        mean, variance : array-like of shape (n, n_latents)
+            Of the latents.
+        method : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
+            See :class:`~gaussify.likelihoods.PredictiveMethod`.
+        n_samples, seed : int
+            For ``"monte-carlo"``.
+        """
+        owner = self._owner("predict_proba")
+        chosen = check_option(method, PredictiveMethod, name="method", owner=owner)
+        n_samples = check_count(n_samples, name="n_samples", owner=owner)
+        seed = check_count(seed, name="seed", owner=owner, minimum=0) % 2**63
+        return self._probs(*self._latent_gaussian(mean, variance, "predict_proba"), chosen, n_samples, seed)
+
     def _encode_counts(self, counts: Tensor, dtype: torch.dtype) -> PseudoTargets:
         if self.method is LikelihoodMethod.GAUSS:
             total = counts.sum(-1, keepdim=True)
@@ -127,9 +145,6 @@ class ClassLikelihood(ABC):
         else:
             targets = self._match_counts(counts)
         return PseudoTargets(*(tensor.to(dtype) for tensor in targets))
-
-    def _owner(self, function: str) -> str:
-        return f"{type(self).__name__}.{function}"
 
     def _labels_or_counts(self, y: Any, function: str) -> Tensor:
         shape = tuple(y.shape) if hasattr(y, "shape") else None
@@ -152,16 +167,8 @@ class ClassLikelihood(ABC):
             y = torch.nn.functional.one_hot(y, self.n_classes)
         return y.to(like)
 
-    def _latent_gaussian(self, mean: Any, variance: Any, function: str) -> tuple[Tensor, Tensor]:
-        owner = self._owner(function)
-        mean = as_floats(mean, name="mean", owner=owner, ndim=2, columns=self.n_latents)
-        variance = as_floats(variance, name="variance", owner=owner, ndim=2, columns=self.n_latents, minimum=0.0)
-        check_same_rows(owner, mean=mean, variance=variance)
-        dtype = torch.promote_types(mean.dtype, variance.dtype)
-        return mean.to(dtype), variance.to(mean.device, dtype)
 
-
-def entropy_split(probs: Tensor, variance: Tensor, aleatoric: Tensor) -> ProbabilityUncertainty:
+def entropy_split(probs: Tensor, variance: Tensor, aleatoric: Tensor, dtype: torch.dtype) -> ProbabilityUncertainty:
     r"""Assemble the uncertainty from :math:`\mathbb{E}[p]`, :math:`\mathrm{Var}[p]` and :math:`\mathbb{E}[H(p)]`.
 
     Rounding below zero is taken off: variances and entropies are not negative, and an expected entropy is not above
@@ -169,4 +176,5 @@ def entropy_split(probs: Tensor, variance: Tensor, aleatoric: Tensor) -> Probabi
     """
     total = torch.special.entr(probs).sum(-1).clamp_min(0.0)
     aleatoric = torch.minimum(aleatoric.clamp_min(0.0), total)
-    return ProbabilityUncertainty(probs, variance.clamp_min(0.0).sqrt(), total, aleatoric, total - aleatoric)
+    std = variance.clamp_min(0.0).sqrt()
+    return ProbabilityUncertainty(*(x.to(dtype) for x in (probs, std, total, aleatoric, total - aleatoric)))

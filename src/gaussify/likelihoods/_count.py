@@ -1,7 +1,7 @@
 """Counts: events with exposure under a Poisson, successes of trials under a binomial."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -10,37 +10,34 @@ from torch.distributions import Beta, Gamma, Normal
 from torch.nn.functional import logsigmoid
 
 from gaussify._numerics import cover, softplus_moment
-from gaussify._validation import (
-    as_concentration,
-    as_floats,
-    as_whole_counts,
-    check_count,
-    check_option,
-    check_same_rows,
-)
+from gaussify._validation import as_floats, as_whole_counts, check_count, check_same_rows
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, choose_dtype, describe
+from gaussify.likelihoods._base import BETA_METHODS, Likelihood
+from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, choose_dtype
 from gaussify.matching import match
 
 _N_NODES = 193  # errors below 1e-9 in a probability
 _ELEMENTS = 1 << 12  # probabilities at a time
 
 
-class CountLikelihood(ABC):
-    """Counts with a size each (an exposure, a number of trials), seen as Gaussian observations of one latent."""
+class CountLikelihood(Likelihood):
+    """Counts with a size each (an exposure, a number of trials), seen as Gaussian observations of one latent.
+
+    Everything is computed in float64: the terms of a log-probability of large counts cancel.
+    """
 
     n_latents = 1
+    _parameters = ("alpha_eps", "beta_eps", "method")
     _size_name: str
 
     def __init__(self, alpha_eps: Any, beta_eps: Any, method: str, label_variance: float) -> None:
-        owner = type(self).__name__
-        self.alpha_eps, self.beta_eps = alpha_eps, beta_eps
-        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner)
-        self.label_variance = as_concentration(label_variance, name="label_variance", owner=owner)
-        self._alpha = as_concentration(alpha_eps, name="alpha_eps", owner=owner)
+        super().__init__(alpha_eps, method, label_variance)
+        self.beta_eps = beta_eps
+        self._prior()
 
-    def __repr__(self) -> str:
-        return describe(self, ("alpha_eps", "beta_eps", "method"))
+    @abstractmethod
+    def _prior(self) -> tuple[Tensor, Tensor]:
+        """Both parameters of the prior, in float64."""
 
     @abstractmethod
     def _match(self, y: Tensor, size: Tensor) -> Normal: ...
@@ -74,7 +71,7 @@ class CountLikelihood(ABC):
         latents = as_floats(latents, name="latents", owner=self._owner("log_prob"), columns=1, min_ndim=2)
         y, size = self._check(y, size, "log_prob")
         check_same_rows(self._owner("log_prob"), latents=latents.movedim(-2, 0), y=y)
-        return self._log_prob(latents[..., 0], y.to(latents), size.to(latents))
+        return self._log_prob(latents[..., 0].double(), y, size).to(latents.dtype)
 
     def _predictive_log_prob(self, mean: Any, variance: Any, y: Any, size: Any) -> Tensor:
         mean, variance = self._latent_gaussian(mean, variance, "predict_log_prob")
@@ -102,7 +99,7 @@ class CountLikelihood(ABC):
         )
 
     def _integrate_chunk(self, mean: Tensor, variance: Tensor, y: Tensor, size: Tensor) -> Tensor:
-        certain = variance == 0
+        certain = variance < 1e-20  # narrower than any width that is searched for
         spread = torch.where(certain, 1.0, variance)
 
         def log_joint(f: Tensor) -> Tensor:
@@ -114,12 +111,9 @@ class CountLikelihood(ABC):
         return torch.where(certain, self._log_prob(mean, y, size), log_prob)
 
     def _latent_gaussian(self, mean: Any, variance: Any, function: str) -> tuple[Tensor, Tensor]:
-        """Mean and variance as vectors (n,), from shape (n, 1)."""
-        owner = self._owner(function)
-        mean = as_floats(mean, name="mean", owner=owner, ndim=2, columns=1)
-        variance = as_floats(variance, name="variance", owner=owner, ndim=2, columns=1, minimum=0.0)
-        check_same_rows(owner, mean=mean, variance=variance)
-        return mean[:, 0], variance[:, 0].to(mean)
+        """Mean and variance as vectors (n,)."""
+        mean, variance = super()._latent_gaussian(mean, variance, function)
+        return mean[:, 0], variance[:, 0]
 
     def _sizes(self, size: Any, n: int, function: str) -> Tensor:
         """One size per row, from a number or a vector."""
@@ -133,9 +127,6 @@ class CountLikelihood(ABC):
                 f"{tuple(size.shape)}."
             )
         return size.double()
-
-    def _owner(self, function: str) -> str:
-        return f"{type(self).__name__}.{function}"
 
 
 class PoissonLikelihood(CountLikelihood):
@@ -181,7 +172,9 @@ class PoissonLikelihood(CountLikelihood):
         label_variance: float = 1.0,
     ) -> None:
         super().__init__(alpha_eps, beta_eps, method, label_variance)
-        self._beta = as_concentration(beta_eps, name="beta_eps", owner="PoissonLikelihood", allow_zero=True)
+
+    def _prior(self) -> tuple[Tensor, Tensor]:
+        return self._concentration("alpha_eps"), self._concentration("beta_eps", allow_zero=True)
 
     def encode(self, y: Any, exposure: Any = 1.0) -> PseudoTargets:
         """Return the Gaussian observations of the log-rate, (n, 1), for counts ``y`` (n,) over ``exposure``."""
@@ -197,9 +190,11 @@ class PoissonLikelihood(CountLikelihood):
         .. math:: y(m + \log e) - e\,\exp(m + v/2) - \log y!
         """
         mean, variance = self._latent_gaussian(mean, variance, "expected_log_prob")
-        y, exposure = (x.to(mean) for x in self._check(y, exposure, "expected_log_prob"))
+        y, exposure = self._check(y, exposure, "expected_log_prob")
         check_same_rows(self._owner("expected_log_prob"), mean=mean, y=y)
-        return y * (mean + torch.log(exposure)) - exposure * torch.exp(mean + 0.5 * variance) - torch.lgamma(y + 1.0)
+        m, v = mean.double(), variance.double()
+        value = y * (m + torch.log(exposure)) - exposure * torch.exp(m + 0.5 * v) - torch.lgamma(y + 1.0)
+        return value.to(mean.dtype)
 
     def predict_mean(self, mean: Any, variance: Any, exposure: Any = 1.0) -> Tensor:
         r"""Return the expected count, :math:`e\,\exp(m + v/2)`, (n,)."""
@@ -207,13 +202,13 @@ class PoissonLikelihood(CountLikelihood):
         return self._exposures(exposure, mean, "predict_mean") * torch.exp(mean + 0.5 * variance)
 
     def predict_proba(self, mean: Any, variance: Any, *, max_count: int, exposure: Any = 1.0) -> Tensor:
-        """Return the probabilities of the counts 0, 1, ..., ``max_count``, (n, max_count + 1)."""
+        """Return the probabilities of the counts 0, 1, ..., ``max_count``, (n, max_count + 1); not differentiable."""
         max_count = check_count(max_count, name="max_count", owner=self._owner("predict_proba"), minimum=0)
         mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
         return self._predictive_probs(mean, variance, self._exposures(exposure, mean, "predict_proba"), max_count)
 
     def predict_log_prob(self, mean: Any, variance: Any, y: Any, exposure: Any = 1.0) -> Tensor:
-        """Return the logarithm of the predictive probability of each count, (n,)."""
+        """Return the logarithm of the predictive probability of each count, (n,); not differentiable."""
         return self._predictive_log_prob(mean, variance, y, exposure)
 
     def _exposures(self, exposure: Any, mean: Tensor, function: str) -> Tensor:
@@ -229,8 +224,8 @@ class PoissonLikelihood(CountLikelihood):
         return counts, self._exposures(size, counts, function)
 
     def _match(self, y: Tensor, size: Tensor) -> Normal:
-        device = self._alpha.device
-        posterior = Gamma(self._alpha.double() + y.to(device), self._beta.to(device).double() + size.to(device))
+        alpha, beta = self._prior()
+        posterior = Gamma(alpha + y.to(alpha.device), beta.to(alpha.device) + size.to(alpha.device))
         return match(posterior, self.method.value)
 
     def _regress(self, y: Tensor, size: Tensor) -> Tensor:
@@ -277,6 +272,7 @@ class BinomialLikelihood(CountLikelihood):
     """
 
     _size_name = "n_trials"
+    _methods = BETA_METHODS
 
     def __init__(
         self,
@@ -287,11 +283,11 @@ class BinomialLikelihood(CountLikelihood):
         label_variance: float = 1.0,
     ) -> None:
         super().__init__(alpha_eps, beta_eps, method, label_variance)
-        self._beta = (
-            self._alpha if beta_eps is None else as_concentration(beta_eps, name="beta_eps", owner="BinomialLikelihood")
+
+    def _prior(self) -> tuple[Tensor, Tensor]:
+        return self._concentration("alpha_eps"), self._concentration(
+            "alpha_eps" if self.beta_eps is None else "beta_eps"
         )
-        if self.method == "moment-ori":
-            match(Beta(1.0, 1.0), self.method.value)  # says that it is not defined, and what is
 
     def encode(self, y: Any, n_trials: Any) -> PseudoTargets:
         """Return the Gaussian observations of the logit, (n, 1), for ``y`` (n,) successes of ``n_trials``."""
@@ -307,9 +303,11 @@ class BinomialLikelihood(CountLikelihood):
         .. math:: \log\binom{n}{y} + y m - n\,\mathbb{E}\log(1 + e^f)
         """
         mean, variance = self._latent_gaussian(mean, variance, "expected_log_prob")
-        y, n_trials = (x.to(mean) for x in self._check(y, n_trials, "expected_log_prob"))
+        y, n_trials = self._check(y, n_trials, "expected_log_prob")
         check_same_rows(self._owner("expected_log_prob"), mean=mean, y=y)
-        return _log_binomial(n_trials, y) + y * mean - n_trials * softplus_moment(0, mean, variance)
+        m, v = mean.double(), variance.double()
+        value = _log_binomial(n_trials, y) + y * m - n_trials * softplus_moment(0, m, v)
+        return value.to(mean.dtype)
 
     def predict_mean(self, mean: Any, variance: Any, n_trials: Any = 1) -> Tensor:
         r"""Return the expected number of successes, :math:`n\,\mathbb{E}[\sigma(f)]`, (n,)."""
@@ -325,7 +323,7 @@ class BinomialLikelihood(CountLikelihood):
         return torch.where(torch.arange(most + 1, device=mean.device) <= trials[:, None], probs, 0.0)
 
     def predict_log_prob(self, mean: Any, variance: Any, y: Any, n_trials: Any) -> Tensor:
-        """Return the logarithm of the predictive probability of each number of successes, (n,)."""
+        """Return the logarithm of the predictive probability of each number of successes, (n,); not differentiable."""
         return self._predictive_log_prob(mean, variance, y, n_trials)
 
     def _trials(self, n_trials: Any, mean: Tensor, function: str) -> Tensor:
@@ -344,10 +342,9 @@ class BinomialLikelihood(CountLikelihood):
         return counts, trials
 
     def _match(self, y: Tensor, size: Tensor) -> Normal:
-        device = self._alpha.device
-        y, size = y.to(device), size.to(device)
-        concentrations = self._alpha.double() + y, self._beta.to(device).double() + size - y
-        posterior = Beta(*concentrations, validate_args=False)
+        alpha, beta = self._prior()
+        y, size = y.to(alpha.device), size.to(alpha.device)
+        posterior = Beta(alpha + y, beta.to(alpha.device) + size - y, validate_args=False)
         return match(posterior, self.method.value)
 
     def _regress(self, y: Tensor, size: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch.distributions import Beta
 from torch.nn.functional import logsigmoid
 
 from gaussify._numerics import softplus_moment
-from gaussify._validation import as_concentration, check_count, check_option
+from gaussify.likelihoods._base import BETA_METHODS
 from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty, entropy_split
 from gaussify.likelihoods._predictive import PredictiveMethod, logistic_probs
 from gaussify.likelihoods._targets import PseudoTargets
@@ -44,7 +44,8 @@ class LogisticLikelihood(ClassLikelihood):
 
     n_classes = 2
     n_latents = 1
-    _shown = ("alpha_eps", "beta_eps", "method")
+    _methods = BETA_METHODS
+    _parameters = ("alpha_eps", "beta_eps", "method")
 
     def __init__(
         self,
@@ -56,49 +57,34 @@ class LogisticLikelihood(ClassLikelihood):
     ) -> None:
         super().__init__(alpha_eps, method, label_variance)
         self.beta_eps = beta_eps
-        self._alpha = as_concentration(alpha_eps, name="alpha_eps", owner="LogisticLikelihood")
-        self._beta = (
-            self._alpha if beta_eps is None else as_concentration(beta_eps, name="beta_eps", owner="LogisticLikelihood")
-        )
-        if self.method == "moment-ori":
-            match(Beta(1.0, 1.0), self.method.value)  # says that it is not defined, and what is
+        self._alpha(), self._beta()
 
-    def predict_proba(
-        self, mean: Any, variance: Any, method: str = "quadrature", *, n_samples: int = 256, seed: int = 0
-    ) -> Tensor:
-        """Return the probabilities of class 0 and 1 given a Gaussian latent, (n, 2).
+    def _alpha(self) -> Tensor:
+        return self._concentration("alpha_eps")
 
-        Parameters
-        ----------
-        mean, variance : array-like of shape (n, 1)
-        method : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
-            See :class:`~gaussify.likelihoods.PredictiveMethod`.
-        n_samples, seed : int
-            For ``"monte-carlo"``.
-        """
-        chosen = check_option(method, PredictiveMethod, name="method", owner=self._owner("predict_proba"))
-        n_samples = check_count(n_samples, name="n_samples", owner=self._owner("predict_proba"))
-        seed = check_count(seed, name="seed", owner=self._owner("predict_proba"), minimum=0)
-        mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
-        return logistic_probs(mean, variance, chosen, n_samples, seed)
+    def _beta(self) -> Tensor:
+        return self._concentration("alpha_eps" if self.beta_eps is None else "beta_eps")
 
     def predict_uncertainty(self, mean: Any, variance: Any) -> ProbabilityUncertainty:
-        r"""Return the standard deviation of the probabilities and the split of the predictive entropy.
+        r"""Return the standard deviation of the probabilities and the split of the predictive entropy, without a graph.
 
         With :math:`H(p) = \zeta(f) - f\sigma(f)`, :math:`\zeta` the softplus, and Stein's lemma,
         :math:`\mathbb{E}[H] = E_0 - m E_1 - v E_2`, where :math:`E_k = \mathbb{E}[\zeta^{(k)}(f)]`.
         """
         mean, variance = self._latent_gaussian(mean, variance, "predict_uncertainty")
-        mean, variance = mean.detach(), variance.detach()
+        dtype, (mean, variance) = mean.dtype, (x.detach().double() for x in (mean, variance))
         E0, E1, E2 = (softplus_moment(order, mean, variance) for order in (0, 1, 2))
         E1_other = softplus_moment(1, -mean, variance)
         aleatoric = (E0 - mean * E1 - variance * E2)[:, 0]
-        return entropy_split(torch.cat([E1_other, E1], -1), (E1 * E1_other - E2).expand(-1, 2), aleatoric)
+        return entropy_split(torch.cat([E1_other, E1], -1), (E1 * E1_other - E2).expand(-1, 2), aleatoric, dtype)
+
+    def _probs(self, mean: Tensor, variance: Tensor, method: PredictiveMethod, n_samples: int, seed: int) -> Tensor:
+        return logistic_probs(mean, variance, method, n_samples, seed)
 
     def _match_counts(self, counts: Tensor) -> PseudoTargets:
-        counts = counts.to(self._alpha.device)
-        alpha, beta = self._alpha.double() + counts[:, 1:], self._beta.to(counts) + counts[:, :1]
-        posterior = Beta(alpha, beta, validate_args=False)
+        alpha = self._alpha()
+        counts = counts.to(alpha.device)
+        posterior = Beta(alpha + counts[:, 1:], self._beta().to(counts) + counts[:, :1], validate_args=False)
         matched = match(posterior, self.method.value)
         return PseudoTargets(matched.mean, matched.variance)
 

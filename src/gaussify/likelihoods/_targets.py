@@ -50,13 +50,3 @@ def choose_dtype(alpha_eps: Any, y: Any = None) -> torch.dtype:
     of_alpha = float_dtype(alpha_eps) if isinstance(alpha_eps, Tensor) else None
     of_labels = None if y is None else float_dtype(y)
     return of_alpha or of_labels or torch.get_default_dtype()
-
-
-def describe(likelihood: object, names: tuple[str, ...]) -> str:
-    """Text of a likelihood with the parameters it was made with."""
-    parameters = ", ".join(f"{name}={_plain(getattr(likelihood, name))!r}" for name in names)
-    return f"{type(likelihood).__name__}({parameters})"
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, StrEnum) else value

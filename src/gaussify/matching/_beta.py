@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Beta, Normal
 
-from gaussify._numerics import softplus_moments, trigamma
+from gaussify._numerics import first_order, softplus_moments, trigamma
 from gaussify.exceptions import NumericalError, UnsupportedMatchError
 from gaussify.matching._registry import register_match
 
@@ -51,14 +51,14 @@ def _beta_variational(distribution: Beta) -> Normal:
     .. math:: E_1 = \frac{a}{a + b}, \qquad \sigma^2 (a + b)\, E_2 = 1.
 
     There is no closed form. The solution is found without a graph; one more Newton step, taken with one, adds the
-    derivatives with respect to ``a`` and ``b`` that the implicit function theorem gives.
+    first derivatives with respect to ``a`` and ``b`` that the implicit function theorem gives.
     """
     a, b = torch.broadcast_tensors(distribution.concentration1, distribution.concentration0)
     dtype, shape = a.dtype, a.shape
     a, b = a.double().reshape(-1), b.double().reshape(-1)
     solution, moments, jacobian = _solve(a.detach(), b.detach())
     step = torch.linalg.solve(jacobian, moments - _wanted(a, b))
-    mean, log_scale = (solution - step).to(dtype).unbind(-1)
+    mean, log_scale = first_order(solution - step).to(dtype).unbind(-1)
     return Normal(mean.reshape(shape), torch.exp(log_scale).reshape(shape))
 
 

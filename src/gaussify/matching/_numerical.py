@@ -2,25 +2,25 @@ r"""Matching of any continuous univariate distribution, given its density :math:
 
 Everything is found without a graph by deterministic rules in float64. Gradients with respect to the parameters of
 the distribution come from one more Newton step (or the quadrature sum itself) taken with a graph: at a solution that
-step is zero, and its derivative is the one of the implicit function theorem.
+step is zero, and its first derivative is the one of the implicit function theorem.
 """
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Kumaraswamy, Normal, TransformedDistribution, constraints
 
-from gaussify._numerics import cover
+from gaussify._numerics import cover, first_order
 from gaussify.exceptions import NumericalError, UnsupportedMatchError
+from gaussify.matching._basis import support_of
 from gaussify.matching._methods import MatchMethod
 
 LogDensity = Callable[[Tensor], Tensor]
 """From points of shape (n, *batch) in the basis to log-densities of the same shape."""
 
-_FAR = 700.0  # exp(700) is the last finite power of e
+_FAR = 700.0  # exp(700) is finite, exp(710) is not
 
 
 def match_numerically(distribution: Distribution, basis: TransformedDistribution, method: MatchMethod) -> Normal:
@@ -34,22 +34,16 @@ def match_numerically(distribution: Distribution, basis: TransformedDistribution
     if not log_density(grid.mode[None]).requires_grad:  # derivatives by psi leave a graph behind
         mean, scale = mean.detach(), scale.detach()
     dtype = _parameter(distribution).dtype
-    return Normal(mean.to(dtype), scale.to(dtype))
-
-
-def support_of(distribution: Distribution) -> Any:
-    """Support in its simplest form: that of a mixture's parts, and a half line where an interval has no upper end."""
-    support: Any = distribution.support
-    support = getattr(support, "base_constraint", support)
-    if isinstance(support, constraints.interval) and bool(torch.isinf(torch.as_tensor(support.upper_bound)).all()):
-        return constraints.greater_than_eq(support.lower_bound)
-    return support
+    return Normal(first_order(mean).to(dtype), first_order(scale).to(dtype))
 
 
 def _parameter(distribution: Distribution) -> Tensor:
     """A tensor with the dtype and device of the distribution; not every one has a mean, or parameters by name."""
-    named = (getattr(distribution, name, None) for name in distribution.arg_constraints)
-    return next((value for value in named if isinstance(value, Tensor)), distribution.sample())
+    for name in distribution.arg_constraints:
+        if isinstance(value := getattr(distribution, name, None), Tensor):
+            return value
+    with torch.random.fork_rng():
+        return distribution.sample()
 
 
 def _log_density(distribution: Distribution, basis: TransformedDistribution) -> LogDensity:
@@ -212,7 +206,7 @@ def _expected_log_density(
     log_density: LogDensity, grid: _Grid, mean: Tensor, log_scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Objective of :func:`_variational`, its gradient (*batch, 2) and its Hessian (*batch, 2, 2)."""
-    u = torch.arange(-240, 241, dtype=torch.float64, device=mean.device) / 20.0
+    u = torch.arange(-600, 601, dtype=torch.float64, device=mean.device) / 50.0
     weights = torch.softmax(-0.5 * u.square(), 0)
     scale = torch.exp(log_scale)
     value = log_density(mean + scale * u.reshape(-1, *[1] * mean.ndim))  # (n, *batch)

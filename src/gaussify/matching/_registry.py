@@ -1,29 +1,26 @@
 """The public functions of matching, and the table of closed forms they consult."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
-from torch.distributions import (
-    Dirichlet,
-    Distribution,
-    ExpTransform,
-    Gamma,
-    Independent,
-    TransformedDistribution,
-    biject_to,
-)
+from torch.distributions import Dirichlet, Distribution, Independent, Normal
 
 from gaussify._validation import check_distribution, check_option
-from gaussify.exceptions import InvalidArgumentError, UnsupportedMatchError
+from gaussify.exceptions import InvalidArgumentError
+from gaussify.matching._basis import to_basis
 from gaussify.matching._methods import MatchMethod
-from gaussify.matching._numerical import match_numerically, support_of
+from gaussify.matching._numerical import match_numerically
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 
 _RULES: dict[tuple[type[Distribution], MatchMethod], Callable[..., Any]] = {}
 
 
-def match(distribution: Distribution, method: str = "variational") -> Any:
+@overload
+def match(distribution: Dirichlet | Independent, method: str = ...) -> Independent: ...  # type: ignore[overload-overlap]
+@overload
+def match(distribution: Distribution, method: str = ...) -> Normal: ...
+def match(distribution: Distribution, method: str = "variational") -> Normal | Independent:
     r"""Return the Gaussian that stands for ``distribution`` in its basis.
 
     The basis is the logarithm for distributions on the positive reals and the logit for those on the unit
@@ -72,39 +69,6 @@ def match(distribution: Distribution, method: str = "variational") -> Any:
         if (rule := _RULES.get((family, chosen))) is not None:
             return rule(distribution)
     return match_numerically(distribution, to_basis(distribution), chosen)
-
-
-def to_basis(distribution: Distribution) -> TransformedDistribution:
-    r"""Return the distribution of :math:`\psi = g(\omega)`: the density that :func:`match` approximates.
-
-    .. math:: p_\psi(\psi) = p_\omega(g^{-1}(\psi)) \left| \partial g^{-1}(\psi) / \partial\psi \right|
-
-    Examples
-    --------
-    >>> import torch
-    >>> from torch.distributions import Exponential
-    >>> to_basis(Exponential(torch.tensor(1.0))).log_prob(torch.tensor(0.0))  # psi - exp(psi) at 0
-    tensor(-1.)
-    """
-    distribution = check_distribution(distribution, owner="to_basis")
-    if isinstance(distribution, Dirichlet):
-        gammas = Gamma(distribution.concentration, distribution.concentration.new_ones(()))
-        return TransformedDistribution(Independent(gammas, 1), [ExpTransform().inv])
-    if distribution.event_shape:
-        base = distribution.base_dist if isinstance(distribution, Independent) else None
-        if base is None or base.event_shape:
-            raise UnsupportedMatchError(
-                f"{type(distribution).__name__} is multivariate: only Dirichlet and Independent are supported."
-            )
-    support = support_of(distribution)
-    try:
-        transform = biject_to(support)
-    except NotImplementedError:
-        raise UnsupportedMatchError(
-            f"{type(distribution).__name__} has no basis on the real line: its support is {support}, where an interval "
-            "or a half line of the reals is needed."
-        ) from None
-    return TransformedDistribution(distribution, [transform.inv])
 
 
 def register_match(family: type[Distribution], method: str) -> Callable[[Rule], Rule]:

@@ -98,8 +98,12 @@ def reliability(probs: ArrayLike | Tensor, y: ArrayLike | Tensor, n_bins: int = 
     >>> bins.accuracy.tolist()
     [nan, nan, 0.5, 1.0]
     """
-    n_bins = check_count(n_bins, name="n_bins", owner="reliability")
-    p, labels = (tensor.numpy() for tensor in as_predictions(probs, y, owner="reliability"))
+    return _bin(probs, y, n_bins, owner="reliability")
+
+
+def _bin(probs: ArrayLike | Tensor, y: ArrayLike | Tensor, n_bins: int, *, owner: str) -> Reliability:
+    n_bins = check_count(n_bins, name="n_bins", owner=owner)
+    p, labels = (tensor.numpy() for tensor in as_predictions(probs, y, owner=owner))
     confidence = p.max(axis=1)
     correct = p.argmax(axis=1) == labels
     edges = np.linspace(0.0, 1.0, n_bins + 1)
@@ -152,5 +156,4 @@ def ece(probs: ArrayLike | Tensor, y: ArrayLike | Tensor, n_bins: int = 15, *, c
     >>> ece(probs, [0, 0, 0], n_bins=5, confidence="midpoint")
     0.1667
     """
-    n_bins = check_count(n_bins, name="n_bins", owner="ece")
-    return reliability(probs, y, n_bins).ece(confidence=confidence)
+    return _bin(probs, y, n_bins, owner="ece").ece(confidence=confidence)

@@ -4,5 +4,6 @@ Drawing needs matplotlib: ``pip install "gaussify[plot]"``.
 """
 
 from gaussify.plotting._reliability import ReliabilityDisplay
+from gaussify.plotting._style import METHOD_COLOURS, SERIES_COLOURS, figure_file
 
-__all__ = ["ReliabilityDisplay"]
+__all__ = ["METHOD_COLOURS", "SERIES_COLOURS", "ReliabilityDisplay", "figure_file"]
