@@ -155,6 +155,8 @@ def as_concentration(
     gaussify.exceptions.InvalidArgumentError: The 'alpha_eps' parameter of SoftmaxLikelihood must be positive; got -0.1.
     """
     label = f"The {name!r} parameter of {owner}"
+    if isinstance(value, bool):
+        raise InvalidArgumentError(f"{label} must be a number; got {value}.")
     tensor = as_tensor(value, name=name, owner=owner)
     if not tensor.is_floating_point():
         tensor = tensor.to(torch.float64)
@@ -292,10 +294,8 @@ def check_distribution(distribution: object, *, owner: str) -> Distribution:
             continue  # torch's own checks fail on nothing
         label = f"The {name!r} parameter of {family}, given to {owner}, must"
         _refuse(~torch.isfinite(value), value, f"{label} be finite")
-        within = constraint.check(value)
-        if not bool(within.all()):
-            bad = ~within.reshape(within.shape + (1,) * (value.ndim - within.ndim)).expand_as(value)
-            _refuse(bad, value, f"{label} satisfy {constraint}")
+        elementwise = getattr(constraint, "base_constraint", constraint)
+        _refuse(~elementwise.check(value), value, f"{label} satisfy {elementwise}")
     return distribution
 
 

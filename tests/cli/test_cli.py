@@ -99,3 +99,21 @@ def test_demo_shows_targets_probabilities_and_scores(tmp_path):
     assert result.exit_code == 0, result.stderr
     assert all(word in result.stdout for word in ("variance, its class", "quadrature", "logistic regression"))
     assert (tmp_path / "digits" / "laptop" / "digits.png").exists()
+
+
+def test_an_out_that_is_a_file_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    result = invoke("reproduce", "densities", "--preset", "smoke", "--out", tmp_path / "file")
+    assert result.exit_code == 2
+    assert "Not a directory" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_damaged_metadata_is_one_sentence(tmp_path):
+    folder = tmp_path / "densities" / "smoke"
+    folder.mkdir(parents=True)
+    (folder / "results.csv").write_text("a\n1\n")
+    (folder / "metadata.json").write_text("{")
+    result = invoke("reproduce", "densities", "--preset", "smoke", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "metadata.json is damaged; add --fresh" in result.stderr

@@ -65,3 +65,10 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         write_text(path, "\ud800")
     assert [file.name for file in tmp_path.iterdir()] == ["r.csv"]
     assert path.read_text() == "old"
+
+
+def test_a_line_with_too_few_fields_names_the_file_and_the_remedy(tmp_path):
+    path = tmp_path / "results.csv"
+    path.write_text("a,b\n1,2\n3\n")
+    with pytest.raises(InvalidArgumentError, match=r"results.csv is damaged: line 3 .*--fresh"):
+        read_records(path)

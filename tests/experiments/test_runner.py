@@ -183,10 +183,10 @@ def test_results_without_metadata_are_refused(tmp_path):
 
 def test_fresh_starts_over_and_spares_other_files(tmp_path):
     folder = run(make_experiment(), "smoke", tmp_path)
-    make_experiment().draw([], folder)
-    (folder / "notes.txt").write_text("mine")
+    for name in ("notes.txt", "mine.png"):
+        (folder / name).write_text("mine")
     run(make_experiment(), "smoke", tmp_path, seed=1, fresh=True)
-    assert {path.name for path in folder.iterdir()} == {"results.csv", "metadata.json", "notes.txt"}
+    assert {path.name for path in folder.iterdir()} == {"results.csv", "metadata.json", "notes.txt", "mine.png"}
     assert metadata_of(folder)["seed"] == 1
 
 

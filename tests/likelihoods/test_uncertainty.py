@@ -150,3 +150,9 @@ def test_std_of_confident_rows_keeps_its_digits(variance):
     std = SoftmaxLikelihood(3).predict_uncertainty([[8.0, 0.0, 0.0]], [[variance] * 3]).std[0, 1].item()
     log_normal = math.exp(-8 + variance) * math.sqrt(math.expm1(2 * variance))
     assert std == pytest.approx(log_normal, rel=0.03)
+
+
+def test_the_entropy_of_a_nearly_certain_row_is_mostly_aleatoric():
+    uncertainty = SoftmaxLikelihood(3).predict_uncertainty([[20.0, 0.0, 0.0]], [[0.1] * 3])
+    assert uncertainty.epistemic_entropy.item() == pytest.approx(4.6e-10, rel=0.2)  # by a 121^3 product rule
+    assert uncertainty.aleatoric_entropy.item() == pytest.approx(9.48e-8, rel=0.01)

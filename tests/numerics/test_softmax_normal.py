@@ -279,3 +279,10 @@ def test_gradients_of_float32_are_float32():
 def test_no_rows_give_no_rows(n_classes):
     empty = torch.zeros(0, n_classes)
     assert expected_softmax(empty, empty).shape == (0, n_classes)
+
+
+def test_means_as_large_as_floats_are_finite():
+    mean = torch.tensor([[0.0, 1e300, 2.0]], dtype=torch.float64)
+    torch.testing.assert_close(
+        expected_softmax(mean, torch.ones_like(mean)), torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64)
+    )

@@ -3,7 +3,7 @@
 Commands import what they need when they run, so that help is quick.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -19,8 +19,16 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except GaussifyError as error:
-            typer.secho(f"Error: {error}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(2) from error
+            _stop(str(error), 2)
+        except OSError as error:
+            _stop(f"{error.filename or 'A file'}: {error.strerror or error}.", 2)
+        except KeyboardInterrupt:
+            _stop("Stopped; the same command goes on where this one ended.", 130)
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    typer.secho(f"Error: {message}", fg=typer.colors.RED, err=True)
+    raise typer.Exit(code)
 
 
 app = typer.Typer(

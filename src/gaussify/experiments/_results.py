@@ -30,7 +30,13 @@ def read_records(path: Path) -> list[Record]:
     whole_lines = text[: text.rfind("\n") + 1]
     rows = csv.reader(io.StringIO(whole_lines, newline=""))
     columns = next(rows, [])
-    return [{name: parse_value(field) for name, field in zip(columns, row, strict=True)} for row in rows]
+    try:
+        return [{name: parse_value(field) for name, field in zip(columns, row, strict=True)} for row in rows]
+    except ValueError:
+        raise InvalidArgumentError(
+            f"{path} is damaged: line {rows.line_num} does not have the {len(columns)} fields of the header; run the "
+            "experiment again with --fresh."
+        ) from None
 
 
 def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:

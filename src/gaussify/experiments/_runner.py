@@ -181,7 +181,10 @@ class _RunLog:
         remedy = "add --fresh to start over, or choose another --out."
         if not self._metadata.exists():
             raise InvalidArgumentError(f"{folder} holds {RESULTS} without {METADATA}; {remedy}")
-        found = json.loads(self._metadata.read_text(encoding="utf-8"))
+        try:
+            found = json.loads(self._metadata.read_text(encoding="utf-8"))
+        except json.JSONDecodeError:
+            raise InvalidArgumentError(f"{self._metadata} is damaged; {remedy}") from None
         for name, value in identity.items():
             if found[name] != value:
                 made_with = f"{name} {_short(found[name])}, not {_short(value)}"
@@ -303,10 +306,9 @@ def _failure(task: Task, error: Exception) -> str:
 
 
 def _remove_results(folder: Path) -> None:
-    names = [RESULTS, SUMMARY, METADATA]
-    figures = [path for ending in ("png", "pdf") for path in folder.glob(f"*.{ending}")]
-    for path in [*(folder / name for name in names), *figures]:
-        path.unlink(missing_ok=True)
+    """Remove what says that tasks are done; figures are drawn over, and other files are not ours."""
+    for name in (RESULTS, SUMMARY, METADATA):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _check_unique(experiment: Experiment, tasks: Sequence[Task]) -> None:

@@ -318,7 +318,8 @@ class BinomialLikelihood(CountLikelihood):
         """Return the probabilities of 0, 1, ... successes, (n, max(n_trials) + 1); zero beyond a row's trials."""
         mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
         trials = self._trials(n_trials, mean, "predict_proba")
-        most = int(trials.max().item()) if trials.numel() else 0
+        given = as_floats(n_trials, name="n_trials", owner=self._owner("predict_proba"))
+        most = int(given.max().item()) if given.numel() else 0
         probs = self._predictive_probs(mean, variance, trials, most)
         return torch.where(torch.arange(most + 1, device=mean.device) <= trials[:, None], probs, 0.0)
 

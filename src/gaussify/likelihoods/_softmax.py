@@ -78,7 +78,13 @@ class SoftmaxLikelihood(ClassLikelihood):
         dtype, (mean, variance) = mean.dtype, (x.detach().double() for x in (mean, variance))
         probs, expected_variance = softmax_spread(mean, variance)
         aleatoric = expected_logsumexp(mean, variance) - (mean * probs + variance * expected_variance).sum(-1)
-        return entropy_split(probs, probs * (1.0 - probs) - expected_variance, aleatoric, dtype)
+        spread = probs * (1.0 - probs) - expected_variance
+        # of nearly certain rows to second order, since the difference of entropies loses its digits there
+        epistemic = 0.5 * (spread / probs.clamp_min(torch.finfo(probs.dtype).tiny)).sum(-1)
+        largest = variance.amax(-1)
+        better = (largest < 1.0) & (largest * epistemic < 1e-7)
+        aleatoric = torch.where(better, torch.special.entr(probs).sum(-1) - epistemic, aleatoric)
+        return entropy_split(probs, spread, aleatoric, dtype)
 
     def _probs(self, mean: Tensor, variance: Tensor, method: PredictiveMethod, n_samples: int, seed: int) -> Tensor:
         return softmax_probs(mean, variance, method, n_samples, seed)

@@ -111,6 +111,12 @@ class _Grid:
 def _find_mode(log_density: LogDensity, distribution: Distribution) -> Tensor:
     """Zoom in on the highest point of ever finer grids."""
     low, high = _search_range(distribution)
+    for _ in range(20):  # until no mode lies at an end
+        ends = log_density(torch.stack([low, 0.5 * low, 0.5 * high, high]))
+        rising = (ends[0] > ends[1]) | (ends[3] > ends[2])
+        if not bool(rising.any()):
+            break
+        low, high = torch.where(rising, 2.0 * low, low), torch.where(rising, 2.0 * high, high)
     unit = torch.linspace(0.0, 1.0, 65, dtype=torch.float64, device=low.device).reshape(-1, *[1] * low.ndim)
     for _ in range(14):
         points = low + (high - low) * unit
@@ -123,7 +129,13 @@ def _find_mode(log_density: LogDensity, distribution: Distribution) -> Tensor:
 def _search_range(distribution: Distribution) -> tuple[Tensor, Tensor]:
     """All floats on an interval or half line, and about the mean on the real line."""
     if support_of(distribution) is constraints.real:
-        reach = 100.0 * distribution.stddev.double()
+        try:
+            reach = 100.0 * distribution.stddev.double()
+        except NotImplementedError:
+            raise UnsupportedMatchError(
+                f"match needs the mean and standard deviation of {type(distribution).__name__} to find its mode on the "
+                "real line, and torch has none; add a rule with register_match."
+            ) from None
         return distribution.mean.double() - reach, distribution.mean.double() + reach
     centre = torch.zeros(distribution.batch_shape, dtype=torch.float64, device=_parameter(distribution).device)
     return centre - _FAR, centre + _FAR
@@ -148,8 +160,10 @@ def _laplace(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
             )
         step = torch.clamp(slope / curvature, -grid.width, grid.width)
         psi = psi - step
-        if bool((step.abs() < 1e-9 * grid.width).all()):
+        if bool((step.abs() < grid.tolerance * grid.width).all()):
             break
+    else:
+        raise NumericalError(f"match({grid.family}, 'laplace') did not converge to a mode.")
     slope, curvature = _slope_and_curvature(log_density, psi)
     psi = psi - slope / curvature.detach()
     _, curvature = _slope_and_curvature(log_density, psi)
@@ -196,7 +210,10 @@ def _variational(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
                 factor = torch.where(worse, 0.5 * factor, factor)
             mean, log_scale = trial
         else:
-            raise NumericalError(f"match({grid.family}, 'variational') did not converge in 100 steps.")
+            raise NumericalError(
+                f"match({grid.family}, 'variational') did not converge: in its basis the density is too far from a "
+                "Gaussian for these parameters. Use 'moment', or add a rule with register_match."
+            )
     _, gradient, hessian = _expected_log_density(log_density, grid, mean, log_scale)
     step = -torch.linalg.solve(hessian.detach(), gradient)
     return mean + step[..., 0], torch.exp(log_scale + step[..., 1])
