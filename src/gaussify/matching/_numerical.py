@@ -223,15 +223,19 @@ def _expected_log_density(
     log_density: LogDensity, grid: _Grid, mean: Tensor, log_scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Objective of :func:`_variational`, its gradient (*batch, 2) and its Hessian (*batch, 2, 2)."""
-    u = torch.arange(-600, 601, dtype=torch.float64, device=mean.device) / 50.0
-    weights = torch.softmax(-0.5 * u.square(), 0)
     scale = torch.exp(log_scale)
-    value = log_density(mean + scale * u.reshape(-1, *[1] * mean.ndim))  # (n, *batch)
+    # crowded at the mode, where a density with long tails may bend on a scale much smaller than that of q
+    end = torch.asinh(((mean - grid.mode).abs() + 12.0 * scale) / grid.width)
+    t = end * torch.linspace(-1.0, 1.0, 1201, dtype=torch.float64, device=mean.device).reshape(-1, *[1] * mean.ndim)
+    psi = grid.mode + grid.width * torch.sinh(t)  # (n, *batch)
+    u = (psi - mean) / scale
+    weights = torch.softmax(torch.log(torch.cosh(t)) - 0.5 * u.square(), 0)
+    value = log_density(psi)
     if not bool(torch.isfinite(value[weights > 1e-20]).all()):
         raise NumericalError(f"match({grid.family}, 'variational') left the range of floating-point numbers.")
-    value = torch.where(torch.isfinite(value), value, 0.0).movedim(0, -1)
-    hermite = torch.stack([u**0, u, u**2 - 1, u**3 - 3 * u, u**4 - 6 * u**2 + 3], -1) * weights[:, None]
-    h0, h1, h2, h3, h4 = (value @ hermite).unbind(-1)
+    value = weights * torch.where(torch.isfinite(value), value, 0.0)
+    hermite = (torch.ones_like(u), u, u**2 - 1, u**3 - 3 * u, u**4 - 6 * u**2 + 3)
+    h0, h1, h2, h3, h4 = ((value * polynomial).sum(0) for polynomial in hermite)
     gradient = torch.stack([h1 / scale, 1.0 + h2], -1)
     cross = h3 / scale
     hessian = torch.stack([torch.stack([h2 / scale.square(), cross], -1), torch.stack([cross, 2.0 * h2 + h4], -1)], -2)
