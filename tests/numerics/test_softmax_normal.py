@@ -7,6 +7,7 @@ from torch.autograd import gradcheck
 
 from gaussify._numerics import expected_logsumexp, expected_softmax, softmax_spread
 from gaussify._numerics._softmax_normal import _ExpectedLogsumexp, _ExpectedSoftmax
+from gaussify.experiments._timing import best_times
 from oracles import softmax_reference, softmax_tensor_product
 
 TOLERANCE = {
@@ -286,3 +287,27 @@ def test_means_as_large_as_floats_are_finite():
     torch.testing.assert_close(
         expected_softmax(mean, torch.ones_like(mean)), torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64)
     )
+
+
+def test_a_float32_row_does_not_depend_on_its_batch():
+    generator = torch.Generator().manual_seed(0)
+    mean, variance = 3.0 * torch.randn(301, 10, generator=generator), 9.0 * torch.rand(301, 10, generator=generator)
+    alone = torch.cat([expected_softmax(mean[i : i + 1], variance[i : i + 1]) for i in range(0, 301, 20)])
+    torch.testing.assert_close(alone, expected_softmax(mean, variance)[::20], rtol=0, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_expected_softmax_is_no_slower_than_averaging_256_samples(dtype):
+    generator = torch.Generator().manual_seed(0)
+    mean = 3.0 * torch.randn(1000, 10, generator=generator).to(dtype)
+    scale = 0.5 + 2.0 * torch.rand(1000, 10, generator=generator).to(dtype)
+
+    def average() -> torch.Tensor:
+        chunks = zip(mean.split(64), scale.split(64), strict=True)
+        return torch.cat(
+            [torch.softmax(m + s * torch.randn(256, *m.shape, dtype=dtype), -1).mean(0) for m, s in chunks]
+        )
+
+    times = best_times({"own": lambda: expected_softmax(mean, scale.square()), "samples": average}, n_repeats=7)
+    assert times["own"] <= times["samples"]

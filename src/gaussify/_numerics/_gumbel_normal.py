@@ -74,7 +74,7 @@ def rough_double_log_cdf(
     _, place, x_cell, row, _ = _locate(z, mean, scale)
     row_cell = row.round_().clamp_(0, _ROWS - 1)
     cell = (row_cell * _CELLS + x_cell).to(torch.int32).reshape(-1)
-    (_, _, slope, value), _ = _table(z.device)
+    (_, _, slope, value), _ = _table(z.device, z.dtype)
     return value.index_select(0, cell).view(place.shape).addcmul_(slope.index_select(0, cell).view(place.shape), place)
 
 
@@ -92,7 +92,7 @@ def _locate(z: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Ten
 
 def _blend_rows(cell: Tensor, place: Tensor, shape: torch.Size) -> list[Tensor]:
     """Four coefficients of the cubic in x, highest first, linear between two rows of kappa."""
-    base, difference = _table(cell.device)
+    base, difference = _table(cell.device, place.dtype)
     return [
         before.index_select(0, cell).view(shape).addcmul_(change.index_select(0, cell).view(shape), place)
         for before, change in zip(base, difference, strict=True)
@@ -100,7 +100,7 @@ def _blend_rows(cell: Tensor, place: Tensor, shape: torch.Size) -> list[Tensor]:
 
 
 @lru_cache
-def _table(device: torch.device) -> tuple[Tensor, Tensor]:
+def _table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cubic coefficients of L in each cell, (4, cells), and their change to the next row of kappa.
 
     A cubic spline refines the rows that are computed; it takes a tenth of a second, on first use.
@@ -122,7 +122,7 @@ def _table(device: torch.device) -> tuple[Tensor, Tensor]:
     cubic = np.concatenate([first[:, None], spline.c, last[:, None]], 1).transpose(0, 2, 1)  # (4, rows + 1, cells)
     base = np.ascontiguousarray(cubic[:, :-1]).reshape(4, -1)
     difference = np.ascontiguousarray(np.diff(cubic, axis=1)).reshape(4, -1)
-    return torch.as_tensor(base).to(device), torch.as_tensor(difference).to(device)
+    return torch.as_tensor(base).to(device, dtype), torch.as_tensor(difference).to(device, dtype)
 
 
 def _by_normal_rule(t: Tensor, scale: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from gaussify._numerics._logistic_normal import softplus_moment
 _FIRST, _LAST = -3.5, 17.0  # -log Lambda at the ends: all but exp(-33) and 4e-8 of the mass lies between
 _N_SEARCH = 16
 _ELEMENTS = 1 << 17  # rows x nodes x classes at a time, so that they stay in the cache
-_PLACED = 4  # times as many rows have their nodes placed together
+_PLACED = 8  # times as many rows have their nodes placed together
 
 
 class _Panels(NamedTuple):
@@ -124,7 +124,8 @@ class _ExpectedSoftmax(Function):
     @staticmethod
     def forward(ctx, mean: Tensor, variance: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.save_for_backward(mean, variance)
-        (probs,) = _map_rows(_probs, mean, variance)
+        dtype = torch.float32 if mean.dtype is torch.float32 else torch.float64
+        (probs,) = _map_rows(_probs, mean, variance, dtype=dtype)
         return probs
 
     @staticmethod
@@ -215,7 +216,7 @@ def _place_nodes(panels: _Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, 
     first, last = (_lookup(_crossing(z, end), progress) for end in (low, high))
     steps = torch.linspace(0.0, 1.0, panels.number + 1, dtype=mean.dtype, device=mean.device)
     edges = _lookup(_crossing(progress, first + (last - first) * steps), distance)  # (n, panels + 1)
-    points, weights = _legendre(panels.order, mean.device)
+    points, weights = _legendre(panels.order, mean.device, mean.dtype)
     half = 0.5 * edges.diff(dim=-1)[..., None]
     distance = (edges[:, :-1, None] + half * (1.0 + points)).flatten(1)  # (n, g)
     z = low + torch.expm1(distance)
@@ -255,18 +256,21 @@ def _lookup(index: Tensor, values: Tensor) -> Tensor:
 
 
 @lru_cache
-def _legendre(order: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _legendre(order: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     points, weights = np.polynomial.legendre.leggauss(order)
-    return torch.as_tensor(points, device=device), torch.as_tensor(weights, device=device)
+    return torch.as_tensor(points, device=device, dtype=dtype), torch.as_tensor(weights, device=device, dtype=dtype)
 
 
 def _map_rows(
-    function: Callable[..., tuple[Tensor, ...]], mean: Tensor, variance: Tensor, *more: Tensor
+    function: Callable[..., tuple[Tensor, ...]],
+    mean: Tensor,
+    variance: Tensor,
+    *more: Tensor,
+    dtype: torch.dtype = torch.float64,
 ) -> list[Tensor]:
-    """Apply ``function`` to a few rows at a time, in float64 and bounded memory, and put its results together."""
-    shifted = mean.detach().double()
-    shifted = shifted - shifted.amax(-1, keepdim=True)  # the softmax does not see it, and small numbers are exact
-    arguments = [shifted, variance.detach().double().sqrt(), *(x.detach().double() for x in more)]
+    """Apply ``function`` to a few rows at a time, in ``dtype`` and bounded memory, and put its results together."""
+    shifted = mean.detach() - mean.detach().amax(-1, keepdim=True)  # which the softmax does not see
+    arguments = [x.to(dtype) for x in (shifted, variance.detach().sqrt(), *(x.detach() for x in more))]
     narrow = (arguments[1] < _NARROW_LIMIT.get(mean.dtype, 1.0)).all(-1)
     order: list[Tensor] = []
     results: list[tuple[Tensor, ...]] = []
