@@ -82,6 +82,7 @@ def test_gradients_in_log_concentrations_agree_with_differences(method):
     assert torch.autograd.gradcheck(mean_and_log_scale, logs, eps=1e-5, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.slow  # a measured time: noise must not stop a default run
 def test_100_000_pairs_take_under_two_seconds():
     # time of this process on one thread, which other jobs on the machine do not use up; the best of five
     generator = torch.Generator().manual_seed(0)
