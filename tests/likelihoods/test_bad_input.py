@@ -22,7 +22,7 @@ MEAN, VARIANCE = torch.zeros(2, 3), torch.ones(2, 3)
 ONE_MEAN, ONE_VARIANCE = torch.zeros(2, 1), torch.ones(2, 1)
 
 
-def refused(call, *expected: str) -> None:
+def check_refused(call, *expected: str) -> None:
     """Each part of the message must be there, in this order: which argument, of whom, what is allowed, what came."""
     with pytest.raises(InvalidArgumentError, match=".*".join(re.escape(part) for part in expected)):
         call()
@@ -47,30 +47,30 @@ def refused(call, *expected: str) -> None:
 )
 def test_alpha_eps_is_checked(family, alpha_eps, message):
     arguments = (3, alpha_eps) if family is SoftmaxLikelihood else (alpha_eps,)
-    refused(lambda: family(*arguments), "'alpha_eps'", family.__name__, message)
+    check_refused(lambda: family(*arguments), "'alpha_eps'", family.__name__, message)
 
 
 @pytest.mark.parametrize("family", [LogisticLikelihood, BinomialLikelihood])
 @pytest.mark.parametrize("beta_eps", [-0.1, 0.0], ids=["negative", "zero"])
 def test_beta_eps_must_be_positive(family, beta_eps):
-    refused(lambda: family(0.1, beta_eps), "'beta_eps'", family.__name__, f"must be positive; got {beta_eps:g}")
+    check_refused(lambda: family(0.1, beta_eps), "'beta_eps'", family.__name__, f"must be positive; got {beta_eps:g}")
 
 
 def test_beta_eps_of_poisson_may_be_zero_but_not_negative():
-    refused(lambda: PoissonLikelihood(0.1, -1.0), "'beta_eps'", "PoissonLikelihood", "must be at least 0; got -1")
+    check_refused(lambda: PoissonLikelihood(0.1, -1.0), "'beta_eps'", "PoissonLikelihood", "must be at least 0; got -1")
 
 
 def test_wrong_length_alpha_eps_names_the_length():
-    refused(lambda: SoftmaxLikelihood(3, [0.1, 0.1]), "a vector of length 3; got shape (2,)")
+    check_refused(lambda: SoftmaxLikelihood(3, [0.1, 0.1]), "a vector of length 3; got shape (2,)")
 
 
 def test_one_bad_alpha_eps_of_several_is_located():
-    refused(lambda: SoftmaxLikelihood(3, [0.1, -0.2, 0.1]), "'alpha_eps'", "positive; got -0.2 at index 1")
+    check_refused(lambda: SoftmaxLikelihood(3, [0.1, -0.2, 0.1]), "'alpha_eps'", "positive; got -0.2 at index 1")
 
 
 @pytest.mark.parametrize("n_classes", [1, 0, -3, True])
 def test_n_classes_must_be_an_integer_of_at_least_two(n_classes):
-    refused(
+    check_refused(
         lambda: SoftmaxLikelihood(n_classes),
         "'n_classes'",
         "SoftmaxLikelihood",
@@ -82,14 +82,16 @@ def test_n_classes_must_be_an_integer_of_at_least_two(n_classes):
 @pytest.mark.parametrize("label_variance", [0.0, -1.0, NAN], ids=["zero", "negative", "nan"])
 def test_label_variance_must_be_positive(family, label_variance):
     arguments = (3,) if family is SoftmaxLikelihood else ()
-    refused(lambda: family(*arguments, method="gauss", label_variance=label_variance), "'label_variance'", "must be")
+    check_refused(
+        lambda: family(*arguments, method="gauss", label_variance=label_variance), "'label_variance'", "must be"
+    )
 
 
 @pytest.mark.parametrize("family", [SoftmaxLikelihood, LogisticLikelihood, PoissonLikelihood, BinomialLikelihood])
 @pytest.mark.parametrize("method", ["laplce", ""])
 def test_an_unknown_method_lists_the_allowed(family, method):
     arguments = (3,) if family is SoftmaxLikelihood else ()
-    refused(
+    check_refused(
         lambda: family(*arguments, method=method),
         "'method'",
         family.__name__,
@@ -101,7 +103,7 @@ def test_an_unknown_method_lists_the_allowed(family, method):
 @pytest.mark.parametrize("likelihood", [SOFTMAX, LOGISTIC], ids=["softmax", "logistic"])
 def test_an_unknown_predictive_method_lists_the_allowed(likelihood):
     mean = torch.zeros(2, likelihood.n_latents)
-    refused(
+    check_refused(
         lambda: likelihood.predict_proba(mean, mean, "exact"),
         "'method'",
         "predict_proba",
@@ -111,7 +113,7 @@ def test_an_unknown_predictive_method_lists_the_allowed(likelihood):
 
 @pytest.mark.parametrize("n_samples", [0, -1])
 def test_n_samples_must_be_a_positive_integer(n_samples):
-    refused(
+    check_refused(
         lambda: SOFTMAX.predict_proba(MEAN, VARIANCE, "monte-carlo", n_samples=n_samples),
         "'n_samples'",
         f"integer of at least 1; got {n_samples}",
@@ -185,13 +187,13 @@ BAD_LABELS = [
 @pytest.mark.parametrize(("y", "message"), BAD_LABELS)
 def test_labels_are_checked(function, y, message):
     before = {"encode": (), "log_prob": (MEAN,), "expected_log_prob": (MEAN, VARIANCE)}[function]
-    refused(lambda: getattr(SOFTMAX, function)(*before, y), f"SoftmaxLikelihood.{function}", message)
+    check_refused(lambda: getattr(SOFTMAX, function)(*before, y), f"SoftmaxLikelihood.{function}", message)
 
 
 @pytest.mark.parametrize("as_given", [list, np.array, torch.tensor], ids=["list", "numpy", "tensor"])
 @pytest.mark.parametrize("bad", [2, -1, 0.5, NAN, INF])
 def test_binary_labels_are_checked_in_every_container(as_given, bad):
-    refused(lambda: LOGISTIC.encode(as_given([0.0, bad])), "LogisticLikelihood.encode", f"got {bad:g} at index 1")
+    check_refused(lambda: LOGISTIC.encode(as_given([0.0, bad])), "LogisticLikelihood.encode", f"got {bad:g} at index 1")
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8", "int64", "bool", "float32"])
@@ -200,12 +202,14 @@ def test_labels_of_every_number_type_are_taken(dtype):
 
 
 def test_ragged_counts_are_refused():
-    refused(lambda: SOFTMAX.encode([[1.0, 0.0, 0.0], [1.0]]), "SoftmaxLikelihood.encode")
+    check_refused(lambda: SOFTMAX.encode([[1.0, 0.0, 0.0], [1.0]]), "SoftmaxLikelihood.encode")
 
 
 def test_gauss_refuses_a_row_without_counts():
     likelihood = SoftmaxLikelihood(3, method="gauss")
-    refused(lambda: likelihood.encode([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]), "'gauss' needs at least one count", "row 1")
+    check_refused(
+        lambda: likelihood.encode([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]), "'gauss' needs at least one count", "row 1"
+    )
 
 
 # --- latents -----------------------------------------------------------------------------------------------------
@@ -239,7 +243,7 @@ def gaussian_call(name: str):
 def test_latents_with_the_wrong_number_of_columns_are_refused(name):
     call, owner, n_latents = gaussian_call(name)
     wrong = torch.zeros(2, n_latents + 1)
-    refused(
+    check_refused(
         lambda: call(wrong, wrong), "'mean'", owner, f"must have {n_latents} column", f"got shape (2, {n_latents + 1})"
     )
 
@@ -247,7 +251,7 @@ def test_latents_with_the_wrong_number_of_columns_are_refused(name):
 @gaussian_functions
 def test_latents_in_one_dimension_are_refused(name):
     call, owner, n_latents = gaussian_call(name)
-    refused(
+    check_refused(
         lambda: call(torch.zeros(n_latents), torch.ones(n_latents)),
         "'mean'",
         owner,
@@ -259,7 +263,7 @@ def test_latents_in_one_dimension_are_refused(name):
 @gaussian_functions
 def test_different_numbers_of_rows_are_refused(name):
     call, owner, n_latents = gaussian_call(name)
-    refused(
+    check_refused(
         lambda: call(torch.zeros(2, n_latents), torch.ones(3, n_latents)),
         owner,
         "as many rows",
@@ -277,13 +281,13 @@ def test_variance_is_checked(name, bad, message):
     call, owner, n_latents = gaussian_call(name)
     variance = torch.ones(2, n_latents)
     variance[1, 0] = bad
-    refused(lambda: call(torch.zeros(2, n_latents), variance), "'variance'", owner, message, "at index (1, 0)")
+    check_refused(lambda: call(torch.zeros(2, n_latents), variance), "'variance'", owner, message, "at index (1, 0)")
 
 
 @gaussian_functions
 def test_a_mean_that_is_not_finite_is_refused(name):
     call, owner, n_latents = gaussian_call(name)
-    refused(
+    check_refused(
         lambda: call(torch.full((2, n_latents), NAN), torch.ones(2, n_latents)),
         "'mean'",
         owner,
@@ -303,13 +307,13 @@ LOG_PROBS = {
 def test_log_prob_refuses_latents_with_the_wrong_number_of_columns(name):
     likelihood, log_prob = LOG_PROBS[name]
     wrong = torch.zeros(2, likelihood.n_latents + 1)
-    refused(lambda: log_prob(wrong, [0, 1]), "'latents'", "log_prob", "column", f"got shape {tuple(wrong.shape)}")
+    check_refused(lambda: log_prob(wrong, [0, 1]), "'latents'", "log_prob", "column", f"got shape {tuple(wrong.shape)}")
 
 
 @pytest.mark.parametrize("name", LOG_PROBS)
 def test_log_prob_refuses_latents_in_one_dimension(name):
     likelihood, log_prob = LOG_PROBS[name]
-    refused(lambda: log_prob(torch.zeros(likelihood.n_latents), [0]), "'latents'", "log_prob", "dimension")
+    check_refused(lambda: log_prob(torch.zeros(likelihood.n_latents), [0]), "'latents'", "log_prob", "dimension")
 
 
 @pytest.mark.parametrize("name", LOG_PROBS)
@@ -317,7 +321,7 @@ def test_log_prob_refuses_latents_in_one_dimension(name):
 def test_log_prob_refuses_another_number_of_labels(name, samples):
     likelihood, log_prob = LOG_PROBS[name]
     latents = torch.zeros(*samples, 2, likelihood.n_latents)
-    refused(lambda: log_prob(latents, [0, 1, 1]), "log_prob needs as many rows", "latents: 2, y: 3")
+    check_refused(lambda: log_prob(latents, [0, 1, 1]), "log_prob needs as many rows", "latents: 2, y: 3")
 
 
 # --- counts and their sizes --------------------------------------------------------------------------------------
@@ -347,17 +351,19 @@ COUNT_FUNCTIONS = {
     ids=["fractional", "negative", "nan", "2-d", "text"],
 )
 def test_counts_are_checked(name, y, message):
-    refused(lambda: COUNT_FUNCTIONS[name](y), "'y'", name.split("-")[1], message)
+    check_refused(lambda: COUNT_FUNCTIONS[name](y), "'y'", name.split("-")[1], message)
 
 
 @pytest.mark.parametrize("name", [name for name in COUNT_FUNCTIONS if "encode" not in name])
 def test_another_number_of_counts_than_latents_is_refused(name):
-    refused(lambda: COUNT_FUNCTIONS[name]([0, 1, 1]), name.split("-")[1], "as many rows", ": 2, y: 3")
+    check_refused(lambda: COUNT_FUNCTIONS[name]([0, 1, 1]), name.split("-")[1], "as many rows", ": 2, y: 3")
 
 
 @pytest.mark.parametrize("name", [name for name in COUNT_FUNCTIONS if "binomial" in name])
 def test_more_successes_than_trials_are_refused(name):
-    refused(lambda: COUNT_FUNCTIONS[name]([0, 6]), "'y'", "at most 'n_trials'", "6 successes of 5 trials in row 1")
+    check_refused(
+        lambda: COUNT_FUNCTIONS[name]([0, 6]), "'y'", "at most 'n_trials'", "6 successes of 5 trials in row 1"
+    )
 
 
 EXPOSURE_FUNCTIONS = {
@@ -382,7 +388,9 @@ EXPOSURE_FUNCTIONS = {
     ids=["zero", "negative", "nan", "wrong-length"],
 )
 def test_exposure_is_checked(function, exposure, message):
-    refused(lambda: EXPOSURE_FUNCTIONS[function](exposure), "'exposure'", f"PoissonLikelihood.{function}", message)
+    check_refused(
+        lambda: EXPOSURE_FUNCTIONS[function](exposure), "'exposure'", f"PoissonLikelihood.{function}", message
+    )
 
 
 TRIALS_FUNCTIONS = {
@@ -407,12 +415,12 @@ TRIALS_FUNCTIONS = {
     ids=["fractional", "negative", "nan", "wrong-length"],
 )
 def test_n_trials_is_checked(function, n_trials, message):
-    refused(lambda: TRIALS_FUNCTIONS[function](n_trials), "'n_trials'", f"BinomialLikelihood.{function}", message)
+    check_refused(lambda: TRIALS_FUNCTIONS[function](n_trials), "'n_trials'", f"BinomialLikelihood.{function}", message)
 
 
 @pytest.mark.parametrize("max_count", [-1, True])
 def test_max_count_must_be_a_non_negative_integer(max_count):
-    refused(
+    check_refused(
         lambda: POISSON.predict_proba(ONE_MEAN, ONE_VARIANCE, max_count=max_count),
         "'max_count'",
         "PoissonLikelihood.predict_proba",
