@@ -25,7 +25,7 @@ def demo(
 
     gaussify demo
 
-    gaussify demo --out /tmp/gaussify-demo
+    gaussify demo --out demo-results
     """
     typer.secho("One label of three classes, alpha_eps = 0.1: the Gaussian each method puts on the logits", bold=True)
     print_table(_label_table())
