@@ -2,7 +2,11 @@
 
 from gaussify._numerics._cover import cover
 from gaussify._numerics._logistic_normal import softplus_moment, softplus_moments
-from gaussify._numerics._softmax_normal import expected_logsumexp, expected_softmax, softmax_spread
+from gaussify._numerics._softmax_normal import (
+    expected_logsumexp,
+    expected_softmax,
+    softmax_uncertainty,
+)
 from gaussify._numerics._special import first_order, trigamma
 
 __all__ = [
@@ -10,7 +14,7 @@ __all__ = [
     "expected_logsumexp",
     "expected_softmax",
     "first_order",
-    "softmax_spread",
+    "softmax_uncertainty",
     "softplus_moment",
     "softplus_moments",
     "trigamma",

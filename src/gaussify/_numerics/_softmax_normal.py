@@ -81,25 +81,46 @@ def expected_logsumexp(mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"
     return _ExpectedLogsumexp.apply(mean, variance)
 
 
-def softmax_spread(
+def softmax_uncertainty(
     mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"]
-) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
-    r"""Return :math:`\mathbb{E}[p_k]` and :math:`\mathbb{E}[p_k(1 - p_k)]`, both (n, c), without a graph.
+) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, " n"]]:
+    r"""Return :math:`\mathbb{E}[p_k]`, :math:`\mathrm{Var}[p_k]` and the expected entropy, without a graph.
+
+    One integral a row: :math:`\mathrm{Var}[p_k] = \mathbb{E}[p_k](1 - \mathbb{E}[p_k]) - \mathbb{E}[p_k(1 - p_k)]` and,
+    as :math:`H(p) = \log\sum_j e^{f_j} - \sum_k p_k f_k`, by Stein's lemma
+    :math:`\mathbb{E}[p_k f_k] = m_k\mathbb{E}[p_k] + v_k\mathbb{E}[p_k(1 - p_k)]`. Where that difference loses its
+    digits, in nearly certain rows, the entropy falls by the second-order :math:`\frac12\sum_k\mathrm{Var}[p_k]/p_k`.
 
     Examples
     --------
-    >>> softmax_spread(torch.zeros(1, 3), torch.zeros(1, 3))
-    (tensor([[0.3333, 0.3333, 0.3333]]), tensor([[0.2222, 0.2222, 0.2222]]))
+    >>> softmax_uncertainty(torch.zeros(1, 3), torch.zeros(1, 3))
+    (tensor([[0.3333, 0.3333, 0.3333]]), tensor([[0., 0., 0.]]), tensor([1.0986]))
     """
+    mean, variance = mean.detach(), variance.detach()
+    probs, slope, logsumexp = _all_moments(mean, variance)
+    spread = probs * (1.0 - probs) - slope
+    entropy = logsumexp - (mean * probs + variance * slope).sum(-1)
+    fall = 0.5 * (spread / probs.clamp_min(torch.finfo(probs.dtype).tiny)).sum(-1)
+    better = _is_small(variance.amax(-1), fall)
+    return probs, spread, torch.where(better, torch.special.entr(probs).sum(-1) - fall, entropy)
+
+
+def _all_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Expected softmax (n, c), expected p(1 - p) (n, c) and expected log-sum-exp (n,)."""
     if mean.shape[-1] == 2:
-        difference = _difference(mean.detach(), variance.detach())
+        difference = _difference(mean, variance)
         slope = softplus_moment(2, *difference)
-        return _pair_probs(*difference), torch.stack([slope, slope], -1)
-    probs, slope, _ = _map_rows(_moments, mean, variance)
-    largest, spread = variance.amax(-1, keepdim=True), _delta_method(probs, variance)
-    # the delta method errs by the order of largest * spread, where quadrature errs by 1e-7
-    better = (largest < 1.0) & (largest * spread < 1e-7)
-    return probs, torch.where(better, probs * (1.0 - probs) - spread, slope)
+        logsumexp = mean[..., 0] + softplus_moment(0, *difference)
+        return _pair_probs(*difference), torch.stack([slope, slope], -1), logsumexp
+    probs, slope, above_top = _map_rows(_moments, mean, variance)
+    spread = _delta_method(probs, variance)
+    better = _is_small(variance.amax(-1, keepdim=True), spread)
+    return probs, torch.where(better, probs * (1.0 - probs) - spread, slope), mean.amax(-1) + above_top[:, 0]
+
+
+def _is_small(largest_variance: Tensor, value: Tensor) -> Tensor:
+    """Where an expansion in the variances errs less, by about their product, than quadrature does, by 1e-7."""
+    return (largest_variance < 1.0) & (largest_variance * value < 1e-7)
 
 
 def _delta_method(probs: Tensor, variance: Tensor) -> Tensor:
