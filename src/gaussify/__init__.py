@@ -12,9 +12,11 @@ from gaussify._version import __version__
 if TYPE_CHECKING:
     from gaussify import metrics
     from gaussify.likelihoods import BinomialLikelihood, LogisticLikelihood, PoissonLikelihood, SoftmaxLikelihood
+    from gaussify.linear import BayesianLogisticRegression
     from gaussify.matching import match, register_match, to_basis
 
 __all__ = [
+    "BayesianLogisticRegression",
     "BinomialLikelihood",
     "LogisticLikelihood",
     "PoissonLikelihood",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "BayesianLogisticRegression": "linear",
     "BinomialLikelihood": "likelihoods",
     "LogisticLikelihood": "likelihoods",
     "PoissonLikelihood": "likelihoods",

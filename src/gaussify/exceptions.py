@@ -19,3 +19,11 @@ class NumericalError(GaussifyError, ArithmeticError):
 
 class MissingDependencyError(GaussifyError, ImportError):
     """An optional dependency is not installed."""
+
+
+class JitterWarning(UserWarning):
+    """Something was added to the diagonal of a matrix so that it could be factorised; the text says how much."""
+
+
+class ModelFileError(GaussifyError, ValueError):
+    """A file does not hold a model that this version can read: truncated, altered, newer, or of another kind."""

@@ -1,6 +1,7 @@
 """Labels to Gaussian observations of the latents, exact log-probabilities, and Gaussian latents to probabilities."""
 
-from gaussify.likelihoods._class_likelihood import ProbabilityUncertainty
+from gaussify.likelihoods._base import BETA_METHODS
+from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty
 from gaussify.likelihoods._count import BinomialLikelihood, PoissonLikelihood
 from gaussify.likelihoods._logistic import LogisticLikelihood
 from gaussify.likelihoods._predictive import PredictiveMethod
@@ -8,7 +9,9 @@ from gaussify.likelihoods._softmax import SoftmaxLikelihood
 from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets
 
 __all__ = [
+    "BETA_METHODS",
     "BinomialLikelihood",
+    "ClassLikelihood",
     "LikelihoodMethod",
     "LogisticLikelihood",
     "PoissonLikelihood",

@@ -1,0 +1,49 @@
+"""Cholesky factors of matrices that rounding may have left short of positive definite."""
+
+import warnings
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gaussify.exceptions import JitterWarning, NumericalError
+
+_JITTERS = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)  # relative to the diagonal
+
+
+def stable_cholesky(matrix: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
+    """Return the lower Cholesky factor, after adding as little to the diagonal as makes it exist.
+
+    What is added is relative to the diagonal, only to the matrices of the batch that need it, and never silent: a
+    :class:`~gaussify.exceptions.JitterWarning` names the amount. Beyond 1e-4 of the diagonal it is a
+    :class:`~gaussify.exceptions.NumericalError`.
+
+    Examples
+    --------
+    >>> stable_cholesky(torch.tensor([[4.0, 0.0], [0.0, 9.0]]))
+    tensor([[2., 0.],
+            [0., 3.]])
+    """
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if not bool(info.any()):
+        return factor
+    if not bool(torch.isfinite(matrix).all()):
+        raise NumericalError("A matrix that is to be factorised holds infinities or NaN; are the inputs of sane scale?")
+    # a diagonal of zeros would stay zero in relative terms
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1).clamp_min(torch.finfo(matrix.dtype).tiny)
+    for jitter in _JITTERS:
+        added = (jitter * diagonal) * (info != 0)[..., None]
+        factor, still = torch.linalg.cholesky_ex(matrix + torch.diag_embed(added))
+        if not bool(still.any()):
+            warnings.warn(
+                f"{int((info != 0).sum())} of {info.numel()} matrices were not positive definite; {jitter:g} of the "
+                "diagonal was added to them. Columns that are nearly multiples of each other, or a prior that is too "
+                "broad, can be the cause.",
+                JitterWarning,
+                stacklevel=2,
+            )
+            return factor
+    raise NumericalError(
+        f"A matrix is not positive definite, even with {_JITTERS[-1]:g} of its diagonal added; its smallest eigenvalue "
+        f"is {torch.linalg.eigvalsh(matrix).min().item():g}."
+    )

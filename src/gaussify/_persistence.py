@@ -1,0 +1,111 @@
+"""Models on disk: one safetensors file, its header holding JSON. Nothing in it is ever executed.
+
+The file is written beside its place and moved there, so that a reader sees the old model or the new one.
+"""
+
+import hashlib
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_tensors
+from safetensors.torch import save as format_tensors
+from torch import Tensor
+
+from gaussify._version import __version__
+from gaussify.exceptions import InvalidArgumentError, ModelFileError
+
+_KEY = "gaussify"
+
+
+def write_model(
+    path: str | os.PathLike[str],
+    kind: str,
+    format_version: int,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Write a model, atomically.
+
+    Parameters
+    ----------
+    path
+        Where to; a file there is replaced once the new one is complete.
+    kind, format_version
+        What it is, and by which arrangement.
+    config
+        What JSON can hold.
+    tensors
+        The numbers.
+    """
+    path = Path(path)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        text = json.dumps(config, allow_nan=True, sort_keys=True)
+    except TypeError as error:
+        raise InvalidArgumentError(f"A parameter of this {kind} cannot be saved: {error}.") from None
+    header = {
+        "kind": kind,
+        "format": str(format_version),
+        "version": __version__,
+        "config": text,
+        "digest": _digest(text, tensors),
+    }
+    data = format_tensors(tensors, {_KEY: json.dumps(header)})
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)  # mkstemp's files are for their owner alone
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def read_model(
+    path: str | os.PathLike[str], kind: str, format_version: int
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the configuration and the tensors of a model, after checking that they are what was written."""
+    data = Path(path).read_bytes()
+    try:
+        tensors = parse_tensors(data)
+        (length,) = struct.unpack("<Q", data[:8])
+        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_KEY])
+        text, digest = header["config"], header["digest"]
+        found_kind, found_format, version = header["kind"], int(header["format"]), header["version"]
+    except (SafetensorError, ValueError, KeyError, TypeError, struct.error) as error:
+        raise ModelFileError(
+            f"{path} holds no model of gaussify, or only a part of one ({type(error).__name__}: {error}). Was it "
+            "copied completely?"
+        ) from None
+    if found_kind != kind:
+        raise ModelFileError(f"{path} holds a {found_kind}, not a {kind}: load it with {found_kind}.load.")
+    if found_format > format_version:
+        raise ModelFileError(
+            f"{path} was written by gaussify {version} in format {found_format}; gaussify {__version__} reads formats "
+            f"up to {format_version}. Update gaussify to read it."
+        )
+    if digest != _digest(text, tensors):
+        raise ModelFileError(f"{path} was altered after it was saved: its contents do not have the digest it carries.")
+    return json.loads(text), tensors
+
+
+def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the configuration and of every tensor with its name, type and shape."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

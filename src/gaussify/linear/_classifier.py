@@ -1,0 +1,645 @@
+"""Bayesian logistic regression in closed form."""
+
+import math
+import os
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from gaussify._persistence import read_model, write_model
+from gaussify._validation import as_concentration, check_count, check_option
+from gaussify.exceptions import InvalidArgumentError, ModelFileError
+from gaussify.likelihoods import BETA_METHODS, ClassLikelihood, LikelihoodMethod, PredictiveMethod, PseudoTargets
+from gaussify.linear._reservoir import Reservoir, ReservoirRows
+from gaussify.linear._streaming import Floats, Indices, StreamingClassifier, unchanged_on_error
+from gaussify.linear._tuning import (
+    Choice,
+    Criterion,
+    LabelledRows,
+    LikelihoodKind,
+    Options,
+    choose,
+    is_usable,
+    make_likelihood,
+    most_rows,
+    prior_shapes,
+)
+from gaussify.posterior import (
+    ClassStatistics,
+    GaussianPosterior,
+    GaussianPrior,
+    StatisticsAccumulator,
+    class_posterior,
+    latent,
+    observe_,
+    sample,
+)
+
+_FORMAT = 1
+_BLOCK = 1 << 22  # numbers that are copied at a time
+_FEW_ROWS = 8  # cost more to factorise anew than to condition on one by one
+_MOST_UPDATES = 1000  # after which rounding errors are cleared away by factorising anew
+_AUTO = "auto"
+
+
+class _Given(NamedTuple):
+    """The parameters, checked; None stands for what is to be chosen."""
+
+    method: LikelihoodMethod | None
+    alpha_eps: Tensor | None  # () or (c,)
+    temperature: float | None
+    prior_variance: Tensor | None  # () or (d,)
+    forgetting: float
+    kind: LikelihoodKind
+    intercept_variance: float
+    label_variance: float
+    criterion: Criterion
+    predictive: PredictiveMethod
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether anything is to be chosen by rows."""
+        return None in (self.method, self.temperature) or self.alpha_eps is None
+
+
+class _Row(NamedTuple):
+    features: Tensor  # (d,)
+    label: int
+    weight: float
+
+
+class BayesianLogisticRegression(StreamingClassifier):
+    r"""Logistic regression with a Gaussian posterior of its weights, exact in the matched model, without iterations.
+
+    Each label is a Gaussian observation of the logits (:class:`~gaussify.SoftmaxLikelihood`, or for two classes
+    :class:`~gaussify.LogisticLikelihood`), so the posterior is that of least squares and a function of
+    :class:`~gaussify.posterior.ClassStatistics`. Fitting at once, in any chunks and order, and in shards that are
+    merged give the same model; rows can be unlearnt; likelihood and prior can be changed after the data
+    (``set_params``).
+
+    Learning n rows costs n d² whatever the number of classes K; the first prediction after that K d³ (K d² for a few
+    rows), and predicting n rows n K d². Memory is 2 K d² numbers.
+
+    Parameters
+    ----------
+    method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
+        How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
+        ``criterion``.
+    alpha_eps : float, one per class, or "auto"
+        Concentration of the prior behind a label. ``"auto"`` takes the best of a grid from 0.001 to 1 by ``criterion``.
+    temperature : float or "auto"
+        Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
+    prior_variance : float, one per feature, or "auto"
+        Of the weights. ``"auto"`` maximises the evidence, from the statistics alone, over a common factor and the
+        choice between the same variance for each feature and one in inverse proportion to the variance of the feature,
+        which makes the model independent of the features' units.
+    forgetting : float
+        Factor in (0, 1] by which each row reduces the weight of all rows before it: a row counts 1 / (1 - forgetting)
+        rows long. The prior is never forgotten: without new rows the posterior returns to it.
+    likelihood : {"auto", "softmax", "logistic"}
+        ``"auto"`` is logistic (one latent) for two classes where ``method`` allows it, softmax (one latent a class)
+        otherwise.
+    fit_intercept : bool
+        Whether each latent has a constant term.
+    intercept_variance : float
+        Prior variance of the constant terms.
+    label_variance : float
+        Variance of a label for ``method="gauss"``.
+    criterion : {"leave-one-out", "training"}
+        What ``method``, ``alpha_eps`` and ``temperature`` are chosen by: the predictive log-likelihood of each row from
+        all others, in closed form, or the paper's log-likelihood of the training rows.
+    reservoir_size : int
+        How many rows are kept for that, a sample that does not depend on the order of the rows; it is saved and merged
+        with the model. With 0, what is ``"auto"`` is ``"variational"``, 0.1 and 1.
+    predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
+        How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
+    random_state : int
+        Seed of the sample of rows.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels so far, sorted.
+    coef_, intercept_ : ndarray of shape (n_latents, n_features) and (n_latents,)
+        Posterior mean of the weights, divided by the temperature.
+    method_, alpha_eps_, temperature_, prior_variance_ : str, float or ndarray, float, ndarray of shape (n_features,)
+        The numbers in use. ``fit`` chooses those that are ``"auto"``; on a stream they are chosen again, at the next
+        prediction, each time the data have doubled, and whenever ``tune`` is called.
+    score_ : float or None
+        Mean log-likelihood of a row by ``criterion``, with these numbers.
+    statistics_ : ClassStatistics
+        Of all rows, the last feature being the constant where there is an intercept.
+    n_rows_seen_ : int
+        How many rows were learnt.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = BayesianLogisticRegression().fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2])
+    0.97
+    >>> mean, variance = model.predict_latent(X[:1])  # of the three logits
+    >>> more = BayesianLogisticRegression().fit(X[1::2], y[1::2])
+    >>> whole = BayesianLogisticRegression().fit(X, y)
+    >>> bool(np.allclose(model.merge(more).tune().predict_proba(X), whole.predict_proba(X)))
+    True
+    """
+
+    # What was learnt
+    n_features_in_: int
+    n_rows_seen_: int
+    _accumulator: StatisticsAccumulator
+    _reservoir: Reservoir | None
+    # What follows from it and the parameters
+    _given: _Given
+    _choice: Choice | None
+    _n_rows_tuned: int
+    _n_classes_tuned: int
+    _posterior: GaussianPosterior | None
+    _likelihood_in_use: ClassLikelihood
+    _table: PseudoTargets
+    _waiting: list[_Row]  # that the posterior has not seen yet
+    _n_updates: int  # since it was factorised
+
+    def __init__(
+        self,
+        method: str = "variational",
+        alpha_eps: Any = "auto",
+        temperature: float | Literal["auto"] = "auto",
+        prior_variance: Any = "auto",
+        forgetting: float = 1.0,
+        *,
+        likelihood: str = "auto",
+        fit_intercept: bool = True,
+        intercept_variance: float = 1000.0,
+        label_variance: float = 1.0,
+        criterion: str = "leave-one-out",
+        reservoir_size: int = 1000,
+        predictive: str = "quadrature",
+        random_state: int = 0,
+    ) -> None:
+        self.method = method
+        self.alpha_eps = alpha_eps
+        self.temperature = temperature
+        self.prior_variance = prior_variance
+        self.forgetting = forgetting
+        self.likelihood = likelihood
+        self.fit_intercept = fit_intercept
+        self.intercept_variance = intercept_variance
+        self.label_variance = label_variance
+        self.criterion = criterion
+        self.reservoir_size = reservoir_size
+        self.predictive = predictive
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        with unchanged_on_error(self):
+            super().fit(X, y, sample_weight)
+            self.tune()
+            self._current()
+        return self
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters. What was learnt stays: likelihood and prior enter after the data.
+
+        All but ``forgetting`` (which acts on rows as they come), ``fit_intercept``, ``reservoir_size`` and
+        ``random_state`` (which need another ``fit``) take effect at once.
+        """
+        super().set_params(**params)
+        if hasattr(self, "classes_"):
+            self._given, self._choice, self._posterior = self._checked_params(), None, None
+        return self
+
+    def tune(self) -> Self:
+        """Choose what is ``"auto"`` anew, from the rows so far."""
+        check_is_fitted(self, "classes_")
+        if len(self.classes_) < 2:
+            raise InvalidArgumentError(
+                f"{type(self).__name__} knows only the class {self.classes_[0]!s} so far; latents need two classes."
+            )
+        rows = self._rows_for_choice() if self._given.by_rows else None
+        self._choice, self._posterior = choose(self._accumulator.statistics, rows, self._options()), None
+        self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, len(self.classes_)
+        return self
+
+    def predict_latent(self, X: Any) -> tuple[Floats, Floats]:
+        """Return mean and variance of the latents, (n, n_latents) each, divided by the temperature and its square."""
+        mean, variance = self._latent(self._check_features(X))
+        return mean.numpy(), variance.numpy()
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Floats:
+        """Return draws of the weights, (n_samples, n_latents, n_features), the intercept last where there is one.
+
+        Like ``coef_`` they are divided by the temperature: a draw's logits are ``X @ coef.T + intercept``. Thompson
+        sampling acts on one draw.
+        """
+        check_is_fitted(self, "classes_")
+        n_samples = check_count(n_samples, name="n_samples", owner="BayesianLogisticRegression.sample")
+        seed = check_random_state(random_state).randint(2**31)
+        draws = sample(self._current(), n_samples, torch.Generator().manual_seed(int(seed)))
+        return (draws / self.temperature_).numpy()
+
+    def merge(self, other: "BayesianLogisticRegression") -> Self:
+        """Learn all that ``other`` has learnt from other rows; parameters stay those of this model."""
+        check_is_fitted(self, "classes_")
+        if not isinstance(other, BayesianLogisticRegression):
+            raise InvalidArgumentError(
+                f"merge takes another BayesianLogisticRegression; got one {type(other).__name__}."
+            )
+        check_is_fitted(other, "classes_")
+        self._check_mergeable(other)
+        with unchanged_on_error(self):
+            self._admit(other.classes_)
+            places = np.searchsorted(self.classes_, other.classes_)
+            theirs = _spread(other._accumulator.statistics, places, len(self.classes_))
+            self._accumulator = StatisticsAccumulator(self._accumulator.statistics + theirs)
+            if self._reservoir is not None and other._reservoir is not None:
+                self._reservoir = self._reservoir.copy()
+                self._reservoir.merge(other._reservoir, places)
+            self.n_rows_seen_ += other.n_rows_seen_
+            self._posterior = None
+        return self
+
+    def unlearn(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Take out rows that were learnt before, as if they had never come; their classes stay.
+
+        What was chosen automatically stays, too, until ``tune``. Rows that were not learnt are refused where that can
+        be seen.
+        """
+        check_is_fitted(self, "classes_")
+        if self.forgetting != 1.0:
+            raise InvalidArgumentError(
+                "unlearn needs forgetting=1: how much of a row is left depends on how many came after it; got "
+                f"forgetting={self.forgetting}."
+            )
+        with unchanged_on_error(self):
+            X, y, sample_weight = self._check_rows(X, y, sample_weight, first=False)
+            index = self._find(y)
+            if index is None:
+                unknown = np.setdiff1d(y, self.classes_)[0]
+                raise InvalidArgumentError(f"unlearn was given the label {unknown!s}, of which no row was learnt.")
+            own = ClassStatistics.from_rows(self._features(X), index, sample_weight, n_classes=len(self.classes_))
+            self._accumulator = StatisticsAccumulator(_difference(self._accumulator.statistics, own))
+            if self._reservoir is not None:
+                self._reservoir = self._reservoir.copy()
+                self._reservoir.add(X, index, sample_weight, sign=-1.0)
+            self.n_rows_seen_ = max(0, self.n_rows_seen_ - len(X))
+            self._posterior = None
+        return self
+
+    def widen(self, n_features: int) -> Self:
+        """Make room for features that turn up later: in every row so far, the new ones at the end were zero."""
+        check_is_fitted(self, "classes_")
+        n_old = self.n_features_in_
+        n_features = check_count(n_features, name="n_features", owner=f"{type(self).__name__}.widen", minimum=n_old)
+        if hasattr(self, "feature_names_in_") or (
+            self._given.prior_variance is not None and self._given.prior_variance.ndim
+        ):
+            raise InvalidArgumentError(
+                f"{type(self).__name__}.widen needs features without names and one prior variance for all."
+            )
+        order = torch.arange(n_features + bool(self.fit_intercept))
+        order[n_old:] = torch.cat(
+            [order[n_old + bool(self.fit_intercept) :], order[n_old : n_old + bool(self.fit_intercept)]]
+        )
+        grown = self._accumulator.statistics.grow(n_features=len(order))
+        self._accumulator = StatisticsAccumulator(
+            ClassStatistics(grown.count, grown.feature_sum[:, order], grown.gram[:, order][:, :, order])
+        )
+        if self._reservoir is not None:
+            self._reservoir = self._reservoir.copy()
+            self._reservoir.widen(n_features)
+        self.n_features_in_ = n_features
+        self._choice = self._posterior = None
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one file (safetensors and JSON), atomically."""
+        check_is_fitted(self, "classes_")
+        statistics = self._accumulator.statistics
+        choice = self._tuned() if len(self.classes_) > 1 else None
+        config = {
+            "params": {name: _plain(value) for name, value in self.get_params().items()},
+            "classes": {"dtype": self.classes_.dtype.str, "values": self.classes_.tolist()},
+            "n_features": self.n_features_in_,
+            "feature_names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
+            "n_rows_seen": self.n_rows_seen_,
+            "n_rows_tuned": self._n_rows_tuned,
+            "n_classes_tuned": self._n_classes_tuned,
+            "choice": None
+            if choice is None
+            else {"method": str(choice.method), "temperature": choice.temperature, "score": choice.score},
+            "log_limit": None if self._reservoir is None else self._reservoir.present_log_limit,
+        }
+        tensors = {
+            "count": statistics.count,
+            "feature_sum": statistics.feature_sum,
+            "gram": statistics.gram,
+        }
+        if choice is not None:
+            tensors |= {"choice.alpha_eps": choice.alpha_eps, "choice.prior_variance": choice.prior_variance}
+        if self._reservoir is not None:
+            rows = self._reservoir.rows()
+            tensors |= {f"reservoir.{name}": torch.from_numpy(_signed(array)) for name, array in rows._asdict().items()}
+        write_model(path, type(self).__name__, _FORMAT, config, tensors)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the model that ``save`` wrote; a file that is not one gets an error, and never runs anything."""
+        config, tensors = read_model(path, cls.__name__, _FORMAT)
+        try:
+            model = cls(**config["params"])
+            model._restore(config, tensors)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ModelFileError(f"{path} does not hold a complete {cls.__name__}: {error!s}.") from None
+        return model
+
+    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Take over what ``save`` wrote."""
+        classes = np.array(config["classes"]["values"], dtype=np.dtype(config["classes"]["dtype"]))
+        self.n_features_in_ = int(config["n_features"])
+        if config["feature_names"] is not None:
+            self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
+        self._begin(self.n_features_in_)
+        self._admit(classes)
+        statistics = ClassStatistics(tensors["count"], tensors["feature_sum"], tensors["gram"])
+        for name, expected in vars(self._accumulator.statistics).items():
+            found = getattr(statistics, name)
+            if found.shape != expected.shape or not bool(torch.isfinite(found).all()):
+                raise ValueError(f"{name} must be finite, of shape {tuple(expected.shape)}")
+        self._accumulator = StatisticsAccumulator(statistics)
+        self.n_rows_seen_ = int(config["n_rows_seen"])
+        self._n_rows_tuned, self._n_classes_tuned = int(config["n_rows_tuned"]), int(config["n_classes_tuned"])
+        if config["choice"] is not None:
+            self._choice = Choice(
+                LikelihoodMethod(config["choice"]["method"]),
+                tensors["choice.alpha_eps"],
+                float(config["choice"]["temperature"]),
+                tensors["choice.prior_variance"],
+                config["choice"]["score"],
+            )
+        if self._reservoir is not None:
+            arrays = {name: tensors[f"reservoir.{name}"].numpy() for name in ReservoirRows._fields}
+            arrays["key"] = arrays["key"].view(np.uint64)
+            self._reservoir.restore(ReservoirRows(**arrays), float(config["log_limit"]))
+
+    @property
+    def statistics_(self) -> ClassStatistics:
+        check_is_fitted(self, "classes_")
+        return 1.0 * self._accumulator.statistics  # a copy: the accumulator adds rows in place
+
+    @property
+    def method_(self) -> str:
+        return str(self._tuned().method)
+
+    @property
+    def alpha_eps_(self) -> Any:
+        return _plain(self._tuned().alpha_eps)
+
+    @property
+    def temperature_(self) -> float:
+        return self._tuned().temperature
+
+    @property
+    def prior_variance_(self) -> Floats:
+        return self._tuned().prior_variance[: self.n_features_in_].numpy()
+
+    @property
+    def score_(self) -> float | None:
+        return self._tuned().score
+
+    @property
+    def coef_(self) -> Floats:
+        return (self._current().mean[:, : self.n_features_in_] / self.temperature_).numpy()
+
+    @property
+    def intercept_(self) -> Floats:
+        mean = self._current().mean
+        if not self.fit_intercept:
+            return np.zeros(mean.shape[0])
+        return (mean[:, -1] / self.temperature_).numpy()
+
+    def _begin(self, n_features: int) -> None:
+        owner = type(self).__name__
+        self._given = self._checked_params()
+        size = check_count(self.reservoir_size, name="reservoir_size", owner=owner, minimum=0)
+        seed = check_count(self.random_state, name="random_state", owner=owner, minimum=0)
+        self._accumulator = StatisticsAccumulator(ClassStatistics.zeros(0, n_features + bool(self.fit_intercept)))
+        self._reservoir = Reservoir(size, seed=seed, n_features=n_features) if size else None
+        self.n_rows_seen_ = self._n_rows_tuned = self._n_classes_tuned = 0
+        self._choice = self._posterior = None
+
+    def _make_room(self, places: Indices, classes: NDArray) -> None:
+        if self._given.kind is LikelihoodKind.LOGISTIC and len(classes) > 2:
+            raise InvalidArgumentError(
+                f"likelihood='logistic' is for two classes; got {len(classes)}. likelihood='auto' takes any number."
+            )
+        self._accumulator = StatisticsAccumulator(_spread(self._accumulator.statistics, places, len(classes)))
+        if self._reservoir is not None:
+            self._reservoir = self._reservoir.copy()
+            self._reservoir.set_classes(classes, places)
+        self._posterior = None
+
+    def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+        alpha_eps = self._given.alpha_eps
+        if alpha_eps is not None and alpha_eps.ndim and len(alpha_eps) != len(self.classes_):
+            raise InvalidArgumentError(
+                f"'alpha_eps' of {type(self).__name__} must be a number or one per class; got {len(alpha_eps)} numbers "
+                f"for {len(self.classes_)} classes. With classes that are not known beforehand, give one number."
+            )
+        rows = max(1, _BLOCK // self._accumulator.n_features)
+        for start in range(0, len(X), rows):
+            part = slice(start, start + rows)
+            self._learn_block(X[part], labels[part], None if sample_weight is None else sample_weight[part])
+
+    def _learn_block(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+        features, forgetting, age = self._features(X), self._given.forgetting, None
+        weight = None if sample_weight is None else torch.from_numpy(sample_weight.copy())
+        if forgetting != 1.0:
+            age = -math.log(forgetting) * np.arange(len(X) - 1, -1, -1.0)
+            left = torch.from_numpy(np.exp(-age))
+            weight = left if weight is None else weight * left
+            self._accumulator.scale(forgetting ** len(X))
+            if self._reservoir is not None:
+                self._reservoir.decay(-math.log(forgetting) * len(X))
+        self._accumulator.append(features, torch.from_numpy(labels), weight)
+        if self._reservoir is not None:
+            self._reservoir.add(X, labels, sample_weight, age=age)
+        self.n_rows_seen_ += len(X)
+        if self._posterior is not None:
+            few = len(X) <= _FEW_ROWS and len(self._waiting) + len(X) <= _FEW_ROWS and self._n_updates < _MOST_UPDATES
+            if few and forgetting == 1.0:
+                weights = [1.0] * len(X) if weight is None else weight.tolist()
+                rows = zip(features, labels.tolist(), weights, strict=True)
+                self._waiting += [_Row(*row) for row in rows if row[2] > 0.0]
+            else:
+                self._posterior = None
+
+    def _probs(self, X: Floats) -> Floats:
+        mean, variance = self._latent(X)
+        return self._likelihood_in_use.predict_proba(mean, variance, self._given.predictive).numpy()
+
+    def _latent(self, X: Floats) -> tuple[Tensor, Tensor]:
+        mean, variance = latent(self._current(), self._features(X))
+        temperature = self._tuned().temperature
+        return mean / temperature, variance / temperature**2
+
+    def _features(self, X: Floats) -> Tensor:
+        """A copy of the rows, with the constant of an intercept."""
+        features = np.empty((X.shape[0], self._accumulator.n_features))
+        features[:, : X.shape[1]] = X
+        features[:, X.shape[1] :] = 1.0
+        return torch.from_numpy(features)
+
+    def _current(self) -> GaussianPosterior:
+        """The posterior given all rows: one row at a time where that is cheaper than factorising anew."""
+        choice = self._tuned()
+        if self._posterior is None:
+            self._likelihood_in_use = self._make_likelihood(choice.method, choice.alpha_eps)
+            self._table = self._likelihood_in_use.target_table()
+            prior = GaussianPrior.centred(choice.prior_variance, n_latents=self._likelihood_in_use.n_latents)
+            self._posterior = class_posterior(prior, self._accumulator.statistics, self._table)
+            self._waiting, self._n_updates = [], 0
+        while self._waiting:
+            row = self._waiting.pop(0)
+            mean, variance = self._table.mean[row.label], self._table.variance[row.label]
+            observe_(self._posterior, row.features, mean, variance / row.weight)
+            self._n_updates += 1
+        return self._posterior
+
+    def _tuned(self) -> Choice:
+        check_is_fitted(self, "classes_")
+        if self._choice is None or self._is_due():
+            self.tune()
+        assert self._choice is not None
+        return self._choice
+
+    def _is_due(self) -> bool:
+        """Whether what is chosen automatically was chosen for less than half of the data."""
+        if not self._given.by_rows and self._given.prior_variance is not None:
+            return False
+        grown = self.n_rows_seen_ >= 2 * self._n_rows_tuned
+        return grown or self._n_classes_tuned == 2 < len(self.classes_)
+
+    def _make_likelihood(self, method: LikelihoodMethod, alpha_eps: Tensor) -> ClassLikelihood:
+        return make_likelihood(self._given.kind, len(self.classes_), method, alpha_eps, self._given.label_variance)
+
+    def _rows_for_choice(self) -> LabelledRows | None:
+        if self._reservoir is None:
+            return None
+        kept = self._reservoir.rows()
+        some = slice(most_rows(len(self.classes_)))
+        labels, weight = torch.from_numpy(kept.labels[some]), torch.from_numpy(kept.weight[some])
+        rows = LabelledRows(self._features(kept.features[some]), labels, weight)
+        return rows if is_usable(rows) else None
+
+    def _options(self) -> Options:
+        given, statistics = self._given, self._accumulator.statistics
+        scaled = torch.arange(statistics.n_features) < self.n_features_in_
+        constant = torch.full((statistics.n_features - self.n_features_in_,), given.intercept_variance).double()
+        if given.prior_variance is None:
+            shapes = prior_shapes(statistics, self.n_features_in_)
+        else:
+            shapes = [given.prior_variance.expand(self.n_features_in_)]
+        return Options(
+            methods=self._methods() if given.method is None else (given.method,),
+            alpha_eps=given.alpha_eps,
+            temperature=given.temperature,
+            prior_shapes=[torch.cat([shape, constant]) for shape in shapes],
+            scaled=scaled if given.prior_variance is None else None,
+            likelihood=self._make_likelihood,
+            criterion=given.criterion,
+        )
+
+    def _methods(self) -> list[LikelihoodMethod]:
+        """What ``method="auto"`` chooses from, the default first."""
+        softmax = self._given.kind is LikelihoodKind.SOFTMAX or len(self.classes_) > 2
+        others = [m for m in LikelihoodMethod if m not in (LikelihoodMethod.VARIATIONAL, LikelihoodMethod.GAUSS)]
+        return [LikelihoodMethod.VARIATIONAL, *(m for m in others if softmax or m in BETA_METHODS)]
+
+    def _checked_params(self) -> _Given:
+        owner = type(self).__name__
+
+        def positive(name: str, sizes: tuple[int, ...] = ()) -> Tensor:
+            return as_concentration(getattr(self, name), name=name, owner=owner, sizes=sizes).double()
+
+        def option(name: str, options: Any) -> Any:
+            return check_option(getattr(self, name), options, name=name, owner=owner)
+
+        forgetting = float(positive("forgetting"))
+        if forgetting > 1.0:
+            raise InvalidArgumentError(f"The 'forgetting' parameter of {owner} must be at most 1; got {forgetting:g}.")
+        alpha_sizes = () if _is_auto(self.alpha_eps) else np.shape(self.alpha_eps)
+        return _Given(
+            method=None if _is_auto(self.method) else option("method", LikelihoodMethod),
+            alpha_eps=None if _is_auto(self.alpha_eps) else positive("alpha_eps", alpha_sizes),
+            temperature=None if _is_auto(self.temperature) else float(positive("temperature")),
+            prior_variance=None
+            if _is_auto(self.prior_variance)
+            else positive("prior_variance", (self.n_features_in_,)),
+            forgetting=forgetting,
+            kind=option("likelihood", LikelihoodKind),
+            intercept_variance=float(positive("intercept_variance")),
+            label_variance=float(positive("label_variance")),
+            criterion=option("criterion", Criterion),
+            predictive=option("predictive", PredictiveMethod),
+        )
+
+    def _check_mergeable(self, other: "BayesianLogisticRegression") -> None:
+        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
+        differing = {
+            "number of features": (self.n_features_in_, other.n_features_in_),
+            "fit_intercept": (bool(self.fit_intercept), bool(other.fit_intercept)),
+            "type of labels": tuple("text" if m.classes_.dtype.kind == "U" else "number" for m in (self, other)),
+            "random_state": (self.random_state, other.random_state),
+            "names of features": (names[0], names[1]) if all(names) else (None, None),
+        }
+        for what, (own, theirs) in differing.items():
+            if own != theirs:
+                raise InvalidArgumentError(f"Models to merge must have the same {what}; got {own} and {theirs}.")
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == _AUTO
+
+
+def _spread(statistics: ClassStatistics, places: Indices, n_classes: int) -> ClassStatistics:
+    """Statistics of ``n_classes`` classes, those at hand moved to ``places``."""
+    n_own = statistics.n_classes
+    if n_own == n_classes:
+        return statistics
+    order = np.full(n_classes, n_own)  # of classes that were not seen: one of zeros
+    order[places] = np.arange(n_own)
+    return statistics.grow(n_own + 1).take(torch.from_numpy(order))
+
+
+def _difference(statistics: ClassStatistics, own: ClassStatistics) -> ClassStatistics:
+    """Statistics less those of rows that must be among them."""
+    rest = statistics - own
+    diagonal, before = (x.gram.diagonal(dim1=-2, dim2=-1) for x in (rest, statistics))
+    short = (rest.count < -1e-9 * (1.0 + statistics.count)) | (diagonal < -1e-9 * (1.0 + before)).any(-1)
+    if bool(short.any()):
+        raise InvalidArgumentError(
+            "unlearn was given rows that were not learnt: less than nothing would be left of class number "
+            f"{int(short.nonzero()[0])}."
+        )
+    gone = rest.count <= 1e-9 * (1.0 + statistics.count)
+    for tensor in vars(rest).values():
+        tensor[gone] = 0.0  # rounding errors
+    return rest
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and lists in place of arrays, for JSON."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic | Tensor) else value
+
+
+def _signed(array: NDArray) -> NDArray:
+    """Safetensors of torch know no unsigned integers."""
+    return array.view(np.int64) if array.dtype == np.uint64 else np.ascontiguousarray(array)

@@ -1,0 +1,201 @@
+"""A bounded sample of the rows of a stream that depends neither on their order nor on how they were split."""
+
+import hashlib
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+
+_IN_CACHE = 1 << 14  # numbers that are hashed at a time
+
+
+class ReservoirRows(NamedTuple):
+    """Distinct rows (features and label), the weight each has gathered, and what they were drawn by."""
+
+    features: Floats  # (n, d)
+    labels: Indices  # (n,)
+    weight: Floats  # (n,)
+    key: Keys  # (n,), a hash of features and label
+    log_rank: Floats  # (n,), in increasing order
+
+
+class Reservoir:
+    r"""The ``size`` distinct rows of smallest rank, where a row's rank is a hash of its contents.
+
+    A hash is as good as a random number, and being the same wherever and whenever the row comes it makes the sample a
+    function of the set of rows: any order, any chunking and any merging of shards ends with the same rows (a bottom-k
+    sketch [1]_). Repeated rows are one row with the sum of their weights. Under forgetting, the rank of a row grows as
+    its weight decays, so that recent rows take the place of old ones: sampling in proportion to what is left of their
+    weight [2]_.
+
+    Rows are kept a little longer than needed, up to twice ``size``, and sorted out when they are asked for.
+
+    References
+    ----------
+    .. [1] E. Cohen, H. Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
+    .. [2] P. Efraimidis, P. Spirakis, "Weighted random sampling with a reservoir", 2006.
+
+    Examples
+    --------
+    >>> X, y = np.random.default_rng(0).normal(size=(1000, 2)), np.zeros(1000, dtype=int)
+    >>> whole, parts = (Reservoir(10, seed=0, n_features=2) for _ in range(2))
+    >>> for reservoir in (whole, parts):
+    ...     reservoir.set_classes(np.array(["a"]))
+    >>> whole.add(X, y)
+    >>> for part in np.split(X[::-1], 10):
+    ...     parts.add(part, y[:100])
+    >>> bool((whole.rows().features == parts.rows().features).all())
+    True
+    """
+
+    def __init__(self, size: int, *, seed: int, n_features: int) -> None:
+        self.size, self.seed, self.n_features = size, seed, n_features
+        self._multipliers = _multipliers(seed, n_features)
+        self._salts = np.zeros(0, dtype=np.uint64)
+        self._kept: list[ReservoirRows] = []
+        self._n_kept = 0
+        self._age = 0.0  # minus the logarithm of how much a row of weight one has decayed since the beginning
+        self.log_limit = np.inf  # smallest log-rank that was ever turned away, on the scale of ranks at age zero
+
+    def copy(self) -> "Reservoir":
+        """Return another reservoir of the same rows."""
+        twin = copy(self)
+        twin._kept = list(self._kept)
+        return twin
+
+    def set_classes(self, classes: NDArray, places: Indices | None = None) -> None:
+        """Say which labels stand behind class indices from now on; those of rows so far become ``places``."""
+        self._salts = np.array([_salt(label, self.seed) for label in classes.tolist()], dtype=np.uint64)
+        if places is not None:
+            self._kept = [rows._replace(labels=places[rows.labels]) for rows in self._kept]
+
+    def add(
+        self,
+        features: Floats,
+        labels: Indices,
+        sample_weight: Floats | None = None,
+        *,
+        age: Floats | None = None,
+        sign: float = 1.0,
+    ) -> None:
+        """Offer rows, each already decayed by ``exp(-age)``; with ``sign=-1`` take them out."""
+        key = self._hash(features, labels)
+        # log of a standard exponential variate, made of the hash; dividing by the present weight of one is adding age
+        log_rank = np.log(-np.log1p(-((key >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)) - self._age
+        if age is not None:
+            log_rank += age
+        admitted = log_rank < self.log_limit
+        if sample_weight is not None:
+            admitted &= sample_weight > 0.0
+        if not admitted.any():
+            return
+        weight = np.ones(len(key)) if sample_weight is None else sample_weight
+        if age is not None:
+            weight = weight * np.exp(-age)
+        # weights are kept on the scale of age zero as well, so that ageing is one number
+        weight = sign * weight[admitted] * np.exp(self._age)
+        self._keep(
+            ReservoirRows(features[admitted], labels[admitted].copy(), weight, key[admitted], log_rank[admitted])
+        )
+
+    def decay(self, age: float) -> None:
+        """Multiply the weight of every row so far by ``exp(-age)``."""
+        self._age += age
+        if self._age > 300.0:  # long before exp overflows
+            rows = self._sorted_out()
+            faded = rows.weight * np.exp(-self._age)
+            aged = rows._replace(weight=faded, log_rank=rows.log_rank + self._age)
+            self.log_limit += self._age
+            self._age, self._kept = 0.0, [aged]
+
+    def merge(self, other: "Reservoir", places: Indices) -> None:
+        """Join another reservoir of the same seed, whose class indices become ``places``."""
+        rows = other._sorted_out()
+        shift = self._age - other._age
+        moved = rows._replace(
+            labels=places[rows.labels], weight=rows.weight * np.exp(shift), log_rank=rows.log_rank - shift
+        )
+        self.log_limit = min(self.log_limit, other.log_limit - shift)
+        self._keep(moved)
+
+    def widen(self, n_features: int) -> None:
+        """Make room for features that were zero so far; hashes stay, as zeros do not count in them."""
+        more = n_features - self.n_features
+        self._kept = [rows._replace(features=np.pad(rows.features, ((0, 0), (0, more)))) for rows in self._kept]
+        self.n_features, self._multipliers = n_features, _multipliers(self.seed, n_features)
+
+    def rows(self) -> ReservoirRows:
+        """Return the sample, its weights as they are now, in the order of rank."""
+        rows = self._sorted_out()
+        return rows._replace(weight=rows.weight * np.exp(-self._age), log_rank=rows.log_rank + self._age)
+
+    def restore(self, rows: ReservoirRows, log_limit: float) -> None:
+        """Go on from a sample that ``rows`` gave, and the limit at that time (at its age)."""
+        self._kept, self._n_kept, self._age, self.log_limit = [rows], len(rows.key), 0.0, log_limit
+
+    @property
+    def present_log_limit(self) -> float:
+        """The limit on the scale of the ranks that ``rows`` gives."""
+        return float(self.log_limit + self._age)
+
+    def _keep(self, rows: ReservoirRows) -> None:
+        self._kept.append(rows)
+        self._n_kept += len(rows.key)
+        if self._n_kept >= 2 * self.size:
+            self._sorted_out()
+
+    def _sorted_out(self) -> ReservoirRows:
+        """Join repeated rows, drop those of no weight, keep the smallest ranks."""
+        if not self._kept:
+            empty = np.zeros(0)
+            return ReservoirRows(
+                np.zeros((0, self.n_features)), empty.astype(np.int64), empty, empty.astype(np.uint64), empty
+            )
+        features, labels, weight, key, log_rank = (np.concatenate(parts) for parts in zip(*self._kept, strict=True))
+        _, first, place = np.unique(key, return_index=True, return_inverse=True)
+        weight = np.bincount(place, weight).astype(np.float64)
+        # copies of a row under forgetting: the latest, whose rank is smallest, stands for all
+        rank = np.full(len(first), np.inf)
+        np.minimum.at(rank, place, log_rank)
+        keep = np.flatnonzero((weight > 1e-9 * weight.max(initial=0.0)) & (rank < self.log_limit))
+        keep = keep[np.lexsort((key[first][keep], rank[keep]))]
+        if len(keep) > self.size:
+            self.log_limit = float(rank[keep[self.size]])
+            keep = keep[: self.size]
+        rows = ReservoirRows(features[first][keep], labels[first][keep], weight[keep], key[first][keep], rank[keep])
+        self._kept, self._n_kept = [rows], len(keep)
+        return rows
+
+    def _hash(self, features: Floats, labels: Indices) -> Keys:
+        """64 bits a row that depend on every feature and the label; exact integers, so the same in any batch."""
+        bits = np.ascontiguousarray(features).view(np.uint64)
+        rows = max(1, _IN_CACHE // bits.shape[1])
+        blocks = (bits[start : start + rows] for start in range(0, len(bits), rows))
+        # short numbers have all their bits at the top, which a product alone would leave there
+        sums = np.concatenate([_mix(block) @ self._multipliers for block in blocks])
+        return _mix(_mix(sums ^ self._salts[labels]))
+
+
+def _mix(bits: Keys) -> Keys:
+    """Half a round of splitmix64; zero stays zero."""
+    mixed = bits ^ (bits >> np.uint64(32))
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def _salt(label: object, seed: int) -> int:
+    """64 bits of a label, the same for 1, 1.0 and True."""
+    text = repr(float(label)) if isinstance(label, int | float) else repr(label)
+    return int.from_bytes(hashlib.blake2b(f"{seed} {text}".encode(), digest_size=8).digest(), "little")
+
+
+def _multipliers(seed: int, n_features: int) -> Keys:
+    """Odd random numbers, the first of which do not depend on how many there are."""
+    drawn = np.random.default_rng(seed).integers(0, 2**64, size=n_features, dtype=np.uint64)
+    return drawn | np.uint64(1)

@@ -1,0 +1,197 @@
+"""Labels, features and weights of a stream, checked: what its classifiers have in common."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from gaussify.exceptions import InvalidArgumentError
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+class StreamingClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier that learns from rows as they come; ``fit`` is to learn from all of them at once.
+
+    Everything is checked before anything is learnt, and an error leaves the state exactly as it was. Classes may turn
+    up at any time. Subclasses say how to begin, make room for classes, learn, and give probabilities.
+    """
+
+    @abstractmethod
+    def _begin(self, n_features: int) -> None:
+        """Forget everything; there are no classes yet."""
+
+    @abstractmethod
+    def _make_room(self, places: Indices, classes: NDArray) -> None:
+        """Move the classes so far to ``places`` among ``classes``; the others are new."""
+
+    @abstractmethod
+    def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+        """Learn from rows with class indices. It owns the arrays only while it runs."""
+
+    @abstractmethod
+    def _probs(self, X: Floats) -> Floats:
+        """Probabilities (n, c) of at least two classes."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from these rows alone; what was learnt before is forgotten.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, n_features)
+            Numbers, or a pandas or polars frame of them, whose column names are then checked from now on.
+        y : array-like of shape (n,)
+            Labels: integers or strings, of at least two classes.
+        sample_weight : array-like of shape (n,), optional
+            A row of weight two counts as that row twice.
+        """
+        with unchanged_on_error(self):
+            X, y, sample_weight = self._check_rows(X, y, sample_weight, first=True)
+            classes = np.unique(y)
+            if len(classes) < 2:
+                raise InvalidArgumentError(
+                    f"{type(self).__name__}.fit needs rows of at least two classes; got only the class "
+                    f"{classes[0]!s}. To begin with one class, use partial_fit, with classes=[...] if they are known."
+                )
+            if hasattr(self, "classes_"):
+                del self.classes_
+            self._begin(X.shape[1])
+            self._admit(classes)
+            self._learn(X, self._index(y), sample_weight)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from more rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for ``fit``.
+        classes : array-like, optional
+            Labels that there are or will be. They need not be given: a class that turns up later ends as if it had been
+            declared at the start.
+        """
+        with unchanged_on_error(self):
+            first = not hasattr(self, "classes_")
+            X, y, sample_weight = self._check_rows(X, y, sample_weight, first=first)
+            index = None if first or classes is not None else self._find(y)
+            if index is None:
+                seen = np.unique(y)
+                if classes is not None:
+                    classes = _as_labels(np.asarray(classes), type(self).__name__)
+                    undeclared = np.setdiff1d(seen, classes)
+                    if len(undeclared):
+                        raise InvalidArgumentError(
+                            f"'y' of {type(self).__name__}.partial_fit must hold labels of 'classes', "
+                            f"{_listed(classes)}; got {undeclared[0]!s}."
+                        )
+                    seen = np.unique(classes)
+                if first:
+                    self._begin(X.shape[1])
+                self._admit(seen)
+                index = self._index(y)
+            self._learn(X, index, sample_weight)
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class, (n, n_classes), in the order of ``classes_``."""
+        X = self._check_features(X)
+        if len(self.classes_) == 1:
+            return np.ones((X.shape[0], 1))
+        return self._probs(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class of each row, (n,)."""
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
+
+    def _check_features(self, X: Any) -> Floats:
+        """Rows as float64, of the width and with the column names that were learnt."""
+        check_is_fitted(self, "classes_")
+        if self._is_plain(X):
+            return X
+        return validate_data(self, X, reset=False, dtype=np.float64)
+
+    def _check_rows(self, X: Any, y: Any, sample_weight: Any, *, first: bool) -> tuple[Floats, NDArray, Floats | None]:
+        owner = type(self).__name__
+        plain_labels = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuU"
+        if first or not (plain_labels and self._is_plain(X) and len(X) == len(y)):
+            X, y = validate_data(self, X, y, reset=first, dtype=np.float64)
+            y = _as_labels(y, owner)
+        if not first and (y.dtype.kind == "U") != (self.classes_.dtype.kind == "U"):
+            raise InvalidArgumentError(
+                f"'y' of {owner} must stay of one type: labels so far are like {self.classes_[0]!r}; got {y[0]!r}."
+            )
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return X, y, sample_weight
+
+    def _is_plain(self, X: Any) -> bool:
+        """Whether X needs none of scikit-learn's conversions, which take longer than learning from a row."""
+        return (
+            type(X) is np.ndarray
+            and X.dtype == np.float64
+            and X.ndim == 2
+            and X.shape[0] > 0
+            and X.shape[1] == self.n_features_in_
+            and not hasattr(self, "feature_names_in_")
+            and bool(
+                np.isfinite(X.sum()) or np.isfinite(X).all()
+            )  # the sum is finite unless an entry is not, or it overflows
+        )
+
+    def _admit(self, classes: NDArray) -> None:
+        """Make room for the classes that are new; labels stay sorted."""
+        old = getattr(self, "classes_", classes[:0])
+        union = np.union1d(old, classes)
+        if len(union) > len(old):
+            self._make_room(np.searchsorted(union, old), union)
+            self.classes_ = union
+
+    def _find(self, y: NDArray) -> Indices | None:
+        """Class indices of labels, None where one is new."""
+        index = np.searchsorted(self.classes_, y)
+        index[index == len(self.classes_)] = 0
+        return index if (self.classes_[index] == y).all() else None
+
+    def _index(self, y: NDArray) -> Indices:
+        return np.searchsorted(self.classes_, y)
+
+
+@contextmanager
+def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Give the estimator its attributes back if anything goes wrong."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def _as_labels(y: NDArray, owner: str) -> NDArray:
+    """Labels that can be sorted: numbers or strings, not a mixture."""
+    if y.dtype.kind == "O" or y.dtype.kind == "T":
+        if all(isinstance(label, str) for label in y.flat):
+            y = y.astype(str)
+        elif any(isinstance(label, str) or label is None for label in y.flat):
+            raise InvalidArgumentError(f"'y' of {owner} must be all strings or all numbers; got {_listed(y)}.")
+    check_classification_targets(y)
+    if y.dtype.kind not in "biufU":
+        y = np.asarray(y.tolist())
+    if y.dtype.kind not in "biufU":
+        raise InvalidArgumentError(f"'y' of {owner} must be strings or numbers; got {_listed(y)}.")
+    return y
+
+
+def _listed(labels: NDArray) -> str:
+    shown = ", ".join(repr(label) for label in labels[:5].tolist())
+    return f"[{shown}, ...]" if len(labels) > 5 else f"[{shown}]"

@@ -1,0 +1,38 @@
+"""Gaussian posteriors of the latents, in closed form: statistics of rows, natural parameters, leave-one-out."""
+
+from gaussify.posterior._accumulator import StatisticsAccumulator
+from gaussify.posterior._gaussian import (
+    GaussianPosterior,
+    GaussianPrior,
+    NaturalParameters,
+    class_posterior,
+    condition,
+    latent,
+    log_evidence,
+    natural_parameters,
+    natural_parameters_of_rows,
+    observe_,
+    sample,
+)
+from gaussify.posterior._leave_one_out import leave_one_out
+from gaussify.posterior._prior_scale import PriorScale, best_prior_scale
+from gaussify.posterior._statistics import ClassStatistics
+
+__all__ = [
+    "ClassStatistics",
+    "GaussianPosterior",
+    "GaussianPrior",
+    "NaturalParameters",
+    "PriorScale",
+    "StatisticsAccumulator",
+    "best_prior_scale",
+    "class_posterior",
+    "condition",
+    "latent",
+    "leave_one_out",
+    "log_evidence",
+    "natural_parameters",
+    "natural_parameters_of_rows",
+    "observe_",
+    "sample",
+]

@@ -1,0 +1,266 @@
+r"""From observations of the latents to their Gaussian posterior.
+
+Latent l at features :math:`\phi` is :math:`f_l = \phi^\top w_l`, with prior :math:`w_l \sim \mathcal{N}(\mu_l, P^{-1})`
+and, from each row, an observation of mean y and variance v. In natural parameters observations add up,
+
+.. math:: \Lambda_l = P + \sum_i \frac{w_i}{v_{il}}\phi_i\phi_i^\top, \qquad
+    b_l = P\mu_l + \sum_i \frac{w_i y_{il}}{v_{il}}\phi_i, \qquad w_l \mid \cdot \sim
+    \mathcal{N}(\Lambda_l^{-1} b_l, \Lambda_l^{-1}).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gaussify._numerics import stable_cholesky
+from gaussify.likelihoods import PseudoTargets
+from gaussify.posterior._statistics import ClassStatistics
+
+_ELEMENTS = 1 << 22  # of temporary matrices at a time
+
+
+@dataclass(frozen=True, eq=False)
+class NaturalParameters:
+    r"""What observations say about each latent's weights, the prior left out.
+
+    ``precision`` and ``linear`` are the sums of the module's docstring without the terms of P; ``constant`` is
+    :math:`-\frac12\sum_i w_i(\log 2\pi v_{il} + y_{il}^2 / v_{il})`, which the evidence needs. ``+`` joins rows.
+
+    Examples
+    --------
+    >>> targets = PseudoTargets(torch.tensor([[1.0]]), torch.tensor([[2.0]]))
+    >>> natural = natural_parameters_of_rows(torch.tensor([[3.0]]), targets)
+    >>> natural.precision, natural.linear
+    (tensor([[[4.5000]]]), tensor([[1.5000]]))
+    """
+
+    precision: Float[Tensor, "l d d"]
+    linear: Float[Tensor, "l d"]
+    constant: Float[Tensor, " l"]
+
+    def __add__(self, other: "NaturalParameters") -> "NaturalParameters":
+        return NaturalParameters(
+            self.precision + other.precision, self.linear + other.linear, self.constant + other.constant
+        )
+
+    def __sub__(self, other: "NaturalParameters") -> "NaturalParameters":
+        return self + -1.0 * other
+
+    def __mul__(self, factor: float) -> "NaturalParameters":
+        return NaturalParameters(self.precision * factor, self.linear * factor, self.constant * factor)
+
+    __rmul__ = __mul__
+
+
+class GaussianPrior(NamedTuple):
+    """Independent weights: a variance for each feature, and a mean for each feature of each latent.
+
+    Examples
+    --------
+    >>> GaussianPrior.centred(torch.tensor([1.0, 100.0]), n_latents=3).mean.shape
+    torch.Size([3, 2])
+    """
+
+    mean: Float[Tensor, "l d"]
+    variance: Float[Tensor, " d"]
+
+    @classmethod
+    def centred(cls, variance: Float[Tensor, " d"], *, n_latents: int) -> "GaussianPrior":
+        """Return the prior of mean zero."""
+        return cls(variance.new_zeros(n_latents, variance.shape[0]), variance)
+
+
+class GaussianPosterior(NamedTuple):
+    """Mean of each latent's weights, and a root of their covariance: ``covariance = root.mT @ root``.
+
+    Examples
+    --------
+    >>> features, targets = torch.tensor([[1.0]]), PseudoTargets(torch.tensor([[2.0]]), torch.tensor([[1.0]]))
+    >>> prior = GaussianPrior.centred(torch.ones(1), n_latents=1)
+    >>> posterior = condition(prior, natural_parameters_of_rows(features, targets))
+    >>> posterior.mean, posterior.covariance
+    (tensor([[1.]]), tensor([[[0.5000]]]))
+    """
+
+    mean: Float[Tensor, "l d"]
+    root: Float[Tensor, "l d d"]
+
+    @property
+    def covariance(self) -> Float[Tensor, "l d d"]:
+        """Covariance of the weights of each latent."""
+        return self.root.mT @ self.root
+
+
+def natural_parameters(
+    statistics: ClassStatistics,
+    table: PseudoTargets,
+    latents: Int[Tensor, " k"] | None = None,
+    *,
+    total_gram: Float[Tensor, "d d"] | None = None,
+) -> NaturalParameters:
+    r"""Return what the rows of all classes say about the latents (or about some of them), from statistics alone.
+
+    .. math:: \Lambda_l - P = \sum_c \frac{G_c}{v_{cl}}, \qquad b_l - P\mu_l = \sum_c \frac{y_{cl}}{v_{cl}}s_c.
+
+    The table of a softmax holds two variances a latent, one for its own class and one for all others; then the sum
+    over classes is the shared total and one term more, and K latents cost K d² instead of K² d².
+
+    Parameters
+    ----------
+    statistics : ClassStatistics
+        Of c classes and d features.
+    table : PseudoTargets
+        Of shape (c, l): what a row of each class observes of each latent.
+    latents : tensor of int, optional
+        Which latents to compute; all by default.
+    total_gram : tensor of shape (d, d), optional
+        The sum of the Gram matrices, where it is at hand.
+    """
+    chosen = torch.arange(table.mean.shape[1], device=table.mean.device) if latents is None else latents
+    mean, weight = table.mean[:, chosen], 1.0 / table.variance[:, chosen]  # (c, l)
+    others = _shared_weight(table, chosen)
+    if others is None:
+        precision = torch.einsum("cl,cij->lij", weight, statistics.gram)
+    else:
+        own = weight[chosen, torch.arange(len(chosen), device=chosen.device)] - others
+        precision = own[:, None, None] * statistics.gram[chosen]
+        precision.addcmul_(others[:, None, None], statistics.gram.sum(0) if total_gram is None else total_gram)
+    linear = torch.einsum("cl,cd->ld", weight * mean, statistics.feature_sum)
+    log_scale = torch.log(2.0 * math.pi / weight) + weight * mean.square()
+    return NaturalParameters(precision, linear, -0.5 * statistics.count @ log_scale)
+
+
+def natural_parameters_of_rows(
+    features: Float[Tensor, "n d"], targets: PseudoTargets, sample_weight: Float[Tensor, " n"] | None = None
+) -> NaturalParameters:
+    """Return what rows say about the latents where each has variances of its own (soft labels, counts).
+
+    A Gram matrix for each latent, n l d² in all, where class statistics cost n d². Equal to ``natural_parameters`` for
+    hard labels.
+    """
+    weight = 1.0 / targets.variance  # (n, l)
+    log_scale = torch.log(2.0 * math.pi * targets.variance) + weight * targets.mean.square()
+    if sample_weight is not None:
+        weight, log_scale = weight * sample_weight[:, None], log_scale * sample_weight[:, None]
+    precision = torch.stack([features.mT @ (features * column[:, None]) for column in weight.mT])
+    return NaturalParameters(precision, (weight * targets.mean).mT @ features, -0.5 * log_scale.sum(0))
+
+
+def condition(prior: GaussianPrior, natural: NaturalParameters) -> GaussianPosterior:
+    r"""Return the posterior: with :math:`\Lambda = LL^\top`, its root is :math:`L^{-1}`."""
+    _, root, mean = _factorise(prior, natural)
+    return GaussianPosterior(mean, root)
+
+
+def class_posterior(prior: GaussianPrior, statistics: ClassStatistics, table: PseudoTargets) -> GaussianPosterior:
+    """Return the posterior of every latent from class statistics, a few latents at a time.
+
+    Beside its result it needs little memory: l d³ in time, l d² in space.
+    """
+    mean = torch.empty_like(prior.mean)
+    root = prior.mean.new_empty(*prior.mean.shape, prior.mean.shape[1])
+    total_gram = statistics.gram.sum(0)
+    for latents in latent_chunks(*prior.mean.shape):
+        latents = latents.to(mean.device)
+        natural = natural_parameters(statistics, table, latents, total_gram=total_gram)
+        mean[latents], root[latents] = condition(GaussianPrior(prior.mean[latents], prior.variance), natural)
+    return GaussianPosterior(mean, root)
+
+
+def log_evidence(prior: GaussianPrior, natural: NaturalParameters) -> Float[Tensor, " l"]:
+    r"""Return the log-density of the observations of each latent, the weights integrated out.
+
+    .. math:: \log Z_l = \text{constant}_l + \tfrac12 b^\top\Lambda^{-1}b - \tfrac12\mu^\top P\mu
+        - \tfrac12\log|\Lambda| + \tfrac12\log|P|
+    """
+    factor, _, mean = _factorise(prior, natural)
+    linear = natural.linear + prior.mean / prior.variance
+    quadratic = (mean * linear).sum(-1) - (prior.mean.square() / prior.variance).sum(-1)
+    log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1) + prior.variance.log().sum()
+    return natural.constant + 0.5 * (quadratic - log_det)
+
+
+def latent(
+    posterior: GaussianPosterior, features: Float[Tensor, "n d"]
+) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
+    r"""Return mean and variance of the latents of new rows, :math:`\phi^\top m_l` and :math:`|R_l\phi|^2`.
+
+    n l d² in time, in bounded memory beside the result; the variance is a sum of squares, never negative.
+    """
+    n, (n_latents, d) = features.shape[0], posterior.mean.shape
+    variance = features.new_empty(n, n_latents)
+    rows = max(1, min(n, _ELEMENTS // d))
+    step = max(1, _ELEMENTS // (rows * d))
+    for start in range(0, n, rows):
+        for first in range(0, n_latents, step):
+            roots = posterior.root[first : first + step]
+            spread = features[start : start + rows] @ roots.reshape(-1, d).mT  # (n, l * d)
+            spread = spread.view(-1, len(roots), d).square_()
+            torch.sum(spread, -1, out=variance[start : start + rows, first : first + step])
+    return features @ posterior.mean.mT, variance
+
+
+def observe_(
+    posterior: GaussianPosterior,
+    feature: Float[Tensor, " d"],
+    mean: Float[Tensor, " l"],
+    variance: Float[Tensor, " l"],
+) -> None:
+    r"""Condition the posterior on one more row, in place: Potter's square-root form of the Kalman update, l d².
+
+    With :math:`u = R\phi` and :math:`a = v + |u|^2`, the covariance :math:`R^\top(I - uu^\top/a)R` has the root
+
+    .. math:: R - \frac{u\,(R^\top u)^\top}{a + \sqrt{av}}, \qquad\text{and}\qquad
+        m \leftarrow m + \frac{R^\top u}{a}(y - \phi^\top m).
+
+    Being a root, it cannot lose positive definiteness to rounding.
+    """
+    n_latents, d = posterior.mean.shape
+    u = torch.mv(posterior.root.view(-1, d), feature).view(n_latents, d)
+    gain = torch.bmm(u[:, None, :], posterior.root)[:, 0]  # (l, d), covariance times feature
+    total = variance + torch.mv(gain, feature)
+    shrink = gain / (total + torch.sqrt(total * variance)).neg_()[:, None]
+    residual = (mean - torch.mv(posterior.mean, feature)) / total
+    posterior.mean.addcmul_(gain, residual[:, None])
+    posterior.root.addcmul_(u[:, :, None], shrink[:, None, :])
+
+
+def sample(posterior: GaussianPosterior, n_samples: int, generator: torch.Generator) -> Float[Tensor, "s l d"]:
+    """Return draws of the weights of every latent."""
+    noise = torch.randn(
+        n_samples, *posterior.mean.shape, generator=generator, dtype=posterior.mean.dtype, device=generator.device
+    ).to(posterior.mean)
+    return posterior.mean + torch.einsum("lji,slj->sli", posterior.root, noise)
+
+
+def latent_chunks(n_latents: int, n_features: int) -> Iterator[Int[Tensor, " k"]]:
+    """Yield the indices of all latents, as many at a time as keep their matrices within a few megabytes."""
+    yield from torch.arange(n_latents).split(max(1, _ELEMENTS // n_features**2))
+
+
+def _factorise(prior: GaussianPrior, natural: NaturalParameters) -> tuple[Tensor, Tensor, Tensor]:
+    """Cholesky factor of the precision (l, d, d), root of the covariance (l, d, d), mean (l, d)."""
+    precision = natural.precision.clone()
+    precision.diagonal(dim1=-2, dim2=-1).add_(1.0 / prior.variance)
+    factor = stable_cholesky(precision)
+    identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    root = torch.linalg.solve_triangular(factor, identity, upper=False)
+    linear = (natural.linear + prior.mean / prior.variance)[..., None]
+    return factor, root, (root.mT @ (root @ linear))[..., 0]
+
+
+def _shared_weight(table: PseudoTargets, latents: Tensor) -> Tensor | None:
+    """Precision (l,) that a row of any other class gives each latent, None where other classes differ."""
+    n_classes, n_latents = table.variance.shape
+    if n_classes != n_latents or n_classes < 3:
+        return None
+    columns = table.variance[:, latents]
+    first = torch.where(latents == 0, columns[1], columns[0])  # of some other class
+    same = columns == first
+    same[latents, torch.arange(len(latents), device=latents.device)] = True
+    return 1.0 / first if bool(same.all()) else None
