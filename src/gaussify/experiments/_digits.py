@@ -6,49 +6,25 @@ Labels become Gaussian observations once; the rest is Gaussian regression of eac
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from gaussify import metrics
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, Scalar
-from gaussify.likelihoods import PseudoTargets, SoftmaxLikelihood
+from gaussify.linear import BayesianLogisticRegression
 from gaussify.matching import MatchMethod
 from gaussify.metrics import Reliability, reliability
 from gaussify.plotting import METHOD_COLOURS, ReliabilityDisplay, figure_file
 
 _SCORES = ("accuracy", "nll", "ece", "brier")
+_DEFAULT = "BayesianLogisticRegression()"
 _BASELINES = ("logistic regression", "gradient boosting", "majority class")
 _N_BINS = 10
-
-
-def regress(features: Tensor, targets: PseudoTargets, prior_variance: float, new: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return mean and variance (m, l) of every latent at ``new`` (m, d), after seeing ``features`` (n, d).
-
-    Weights of each latent have the prior :math:`\mathcal{N}(0, \tau I)`; with noise variances :math:`v_n` their
-    posterior has the precision :math:`A = I/\tau + \sum_n \phi_n\phi_n^\top / v_n` and the mean
-    :math:`A^{-1}\sum_n \phi_n y_n / v_n`.
-
-    Examples
-    --------
-    >>> one, zero = torch.ones(1, 1).double(), torch.zeros(1, 1).double()
-    >>> regress(one, PseudoTargets(4.0 * one, one), 1.0, one)  # half way from the prior to the observation
-    (tensor([[2.]], dtype=torch.float64), tensor([[0.5000]], dtype=torch.float64))
-    """
-    weights = 1.0 / targets.variance  # (n, l)
-    precision = torch.einsum("nl,nd,ne->lde", weights, features, features)
-    precision = precision + torch.eye(features.shape[1], dtype=features.dtype) / prior_variance
-    factor = torch.linalg.cholesky(precision)  # (l, d, d)
-    linear = (features.T @ (weights * targets.mean)).T[..., None]  # (l, d, 1)
-    mean = new @ torch.cholesky_solve(linear, factor)[..., 0].T
-    whitened = torch.linalg.solve_triangular(factor, new.T.expand(factor.shape[0], -1, -1), upper=False)
-    return mean, whitened.square().sum(1).T
 
 
 def _tasks(settings: Settings) -> list[Task]:
     tasks: list[Task] = []
     for split in range(settings["n_splits"]):
-        tasks += [{"split": split, "model": "gauss", "alpha_eps": None}]
+        tasks += [{"split": split, "model": model, "alpha_eps": None} for model in (_DEFAULT, "gauss")]
         tasks += [
             {"split": split, "model": method.value, "alpha_eps": alpha_eps}
             for method in MatchMethod
@@ -64,11 +40,7 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     if model in _BASELINES:
         probs = _baseline_probs(model, X_train, y_train, X_test)
     else:
-        alpha_eps = task["alpha_eps"] or 0.1  # which 'gauss' does not use
-        likelihood = SoftmaxLikelihood(10, alpha_eps, model, label_variance=settings["label_variance"])
-        features, new = (torch.as_tensor(np.c_[np.ones(len(X)), X]) for X in (X_train, X_test))
-        mean, variance = regress(features, _in_double(likelihood.encode(y_train)), settings["prior_variance"], new)
-        probs = likelihood.predict_proba(mean, variance).numpy()
+        probs = _estimator(settings, model, task["alpha_eps"]).fit(X_train, y_train).predict_proba(X_test)
     scores: Record = {name: round(getattr(metrics, name)(probs, y_test), 6) for name in _SCORES}
     bins = reliability(probs, y_test, n_bins=_N_BINS)
     curve = zip(bins.mean_confidence, bins.accuracy, bins.count, strict=True)
@@ -76,6 +48,21 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
         {**scores, "bin": place, "confidence": _or_none(c), "bin_accuracy": _or_none(a), "count": int(n)}
         for place, (c, a, n) in enumerate(curve)
     ]
+
+
+def _estimator(settings: Settings, model: str, alpha_eps: Scalar) -> BayesianLogisticRegression:
+    """The estimator as it comes, or the paper's model: everything fixed, temperature one."""
+    if model == _DEFAULT:
+        return BayesianLogisticRegression()
+    return BayesianLogisticRegression(
+        model,
+        alpha_eps=alpha_eps or 0.1,  # which 'gauss' does not use
+        temperature=1.0,
+        prior_variance=settings["prior_variance"],
+        intercept_variance=settings["prior_variance"],
+        label_variance=settings["label_variance"],
+        reservoir_size=0,
+    )
 
 
 def _split(split: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -100,10 +87,6 @@ def _baseline_probs(name: str, X_train: np.ndarray, y_train: np.ndarray, X_test:
         "majority class": DummyClassifier(strategy="prior"),
     }
     return models[name].fit(X_train, y_train).predict_proba(X_test)
-
-
-def _in_double(targets: PseudoTargets) -> PseudoTargets:
-    return PseudoTargets(targets.mean.double(), targets.variance.double())
 
 
 def _or_none(value: float) -> float | None:

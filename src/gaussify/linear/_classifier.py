@@ -127,6 +127,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         Labels so far, sorted.
     coef_, intercept_ : ndarray of shape (n_latents, n_features) and (n_latents,)
         Posterior mean of the weights, divided by the temperature.
+    covariance_ : ndarray of shape (n_latents, n_features, n_features)
+        Posterior covariance of ``coef_``, for each latent.
     method_, alpha_eps_, temperature_, prior_variance_ : str, float or ndarray, float, ndarray of shape (n_features,)
         The numbers in use. ``fit`` chooses those that are ``"auto"``; on a stream they are chosen again, at the next
         prediction, each time the data have doubled, and whenever ``tune`` is called.
@@ -419,6 +421,11 @@ class BayesianLogisticRegression(StreamingClassifier):
         return (self._current().mean[:, : self.n_features_in_] / self.temperature_).numpy()
 
     @property
+    def covariance_(self) -> Floats:
+        covariance = self._current().covariance / self.temperature_**2
+        return covariance[:, : self.n_features_in_, : self.n_features_in_].numpy()
+
+    @property
     def intercept_(self) -> Floats:
         mean = self._current().mean
         if not self.fit_intercept:
@@ -514,7 +521,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         return self._posterior
 
     def _tuned(self) -> Choice:
-        check_is_fitted(self, "classes_")
+        if not hasattr(self, "classes_"):
+            check_is_fitted(self, "classes_")
         if self._choice is None or self._is_due():
             self.tune()
         assert self._choice is not None

@@ -1,6 +1,7 @@
 """A bounded sample of the rows of a stream that depends neither on their order nor on how they were split."""
 
 import hashlib
+import math
 from copy import copy
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
+_LAST_KEY = np.uint64(2**64 - 1)
 _IN_CACHE = 1 << 14  # numbers that are hashed at a time
 
 
@@ -61,6 +63,7 @@ class Reservoir:
         self._n_kept = 0
         self._age = 0.0  # minus the logarithm of how much a row of weight one has decayed since the beginning
         self.log_limit = np.inf  # smallest log-rank that was ever turned away, on the scale of ranks at age zero
+        self._key_limit = _LAST_KEY  # no key above it has a rank below the limit, at age zero
 
     def copy(self) -> "Reservoir":
         """Return another reservoir of the same rows."""
@@ -85,6 +88,8 @@ class Reservoir:
     ) -> None:
         """Offer rows, each already decayed by ``exp(-age)``; with ``sign=-1`` take them out."""
         key = self._hash(features, labels)
+        if age is None and self._age == 0.0 and key.min() > self._key_limit:
+            return  # as nearly all rows of a long stream do
         # log of a standard exponential variate, made of the hash; dividing by the present weight of one is adding age
         log_rank = np.log(-np.log1p(-((key >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)) - self._age
         if age is not None:
@@ -105,7 +110,7 @@ class Reservoir:
 
     def decay(self, age: float) -> None:
         """Multiply the weight of every row so far by ``exp(-age)``."""
-        self._age += age
+        self._age, self._key_limit = self._age + age, _LAST_KEY
         if self._age > 300.0:  # long before exp overflows
             rows = self._sorted_out()
             faded = rows.weight * np.exp(-self._age)
@@ -166,6 +171,9 @@ class Reservoir:
         keep = keep[np.lexsort((key[first][keep], rank[keep]))]
         if len(keep) > self.size:
             self.log_limit = float(rank[keep[self.size]])
+            if self._age == 0.0:
+                below = min(-math.expm1(-math.exp(self.log_limit)) + 1e-9, 1.0)
+                self._key_limit = np.uint64(int(below * int(_LAST_KEY)))
             keep = keep[: self.size]
         rows = ReservoirRows(features[first][keep], labels[first][keep], weight[keep], key[first][keep], rank[keep])
         self._kept, self._n_kept = [rows], len(keep)

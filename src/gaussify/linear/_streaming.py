@@ -114,7 +114,8 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
 
     def _check_features(self, X: Any) -> Floats:
         """Rows as float64, of the width and with the column names that were learnt."""
-        check_is_fitted(self, "classes_")
+        if not hasattr(self, "classes_"):  # scikit-learn's own check takes as long as a prediction
+            check_is_fitted(self, "classes_")
         if self._is_plain(X):
             return X
         return validate_data(self, X, reset=False, dtype=np.float64)
