@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from gaussify import __version__
 from gaussify.cli import app
-from gaussify.experiments import all_experiments, read_records
+from gaussify.experiments import Experiment, _registry, all_experiments, read_records
 
 
 def invoke(*arguments):
@@ -69,6 +69,14 @@ def test_steps_can_be_repeated_alone(tmp_path):
             ["densities", "--only", "draw", "--fresh"],
             "--fresh starts a run over, which --only draw does not do.",
         ),
+        (
+            ["densities", "--dataset", "mnist"],
+            "densities has no data sets to choose from; leave out --dataset.",
+        ),
+        (
+            ["densities", "--dataset", "mnist", "--only", "summarise"],
+            "--dataset chooses what is run, and --only summarise runs nothing.",
+        ),
     ],
 )
 def test_known_errors_are_one_sentence_and_exit_code_two(arguments, message, tmp_path):
@@ -87,6 +95,57 @@ def test_another_seed_is_refused_until_fresh(tmp_path):
     assert refused.exit_code == 2
     assert "made with seed 0, not 1; add --fresh" in refused.stderr
     assert invoke(*common, "--seed", "1", "--fresh").exit_code == 0
+
+
+@pytest.fixture
+def fruit(monkeypatch):
+    """An experiment of two data sets, and the list of the tasks that were run."""
+    asked = []
+
+    def run_one(settings, task, seed):
+        asked.append((task["dataset"], task["split"]))
+        return [{"score": len(asked)}]
+
+    tasks = [{"dataset": dataset, "split": split} for dataset in ("apple", "pear") for split in range(2)]
+    presets = {preset: {} for preset in ("smoke", "laptop", "paper")}
+    experiment = Experiment("fruit", "Fruit", presets, lambda _: tasks, run_one, lambda records, folder: None)
+    monkeypatch.setitem(_registry._EXPERIMENTS, "fruit", experiment)
+    return asked
+
+
+def test_a_dataset_alone_is_run_and_results_of_others_stay(fruit, tmp_path):
+    common = ("reproduce", "fruit", "--preset", "smoke", "--out", tmp_path)
+    assert invoke(*common, "--dataset", "pear").exit_code == 0
+    assert fruit == [("pear", 0), ("pear", 1)]
+    assert invoke(*common).exit_code == 0
+    assert fruit[2:] == [("apple", 0), ("apple", 1)]
+    assert invoke(*common, "--dataset", "apple").exit_code == 0  # nothing is left to do
+    assert len(fruit) == 4
+    assert invoke(*common, "--dataset", "apple", "--fresh").exit_code == 0
+    assert fruit[4:] == [("apple", 0), ("apple", 1)]
+    records = read_records(tmp_path / "fruit" / "smoke" / "results.csv")
+    assert [tuple(record.values()) for record in records] == [
+        ("apple", 0, 5),
+        ("apple", 1, 6),
+        ("pear", 0, 1),
+        ("pear", 1, 2),
+    ]
+
+
+def test_the_only_dataset_can_be_started_over(fruit, tmp_path):
+    common = ("reproduce", "fruit", "--preset", "smoke", "--out", tmp_path, "--dataset", "pear")
+    assert invoke(*common).exit_code == 0
+    assert invoke(*common, "--fresh").exit_code == 0
+    assert len(fruit) == 4
+    assert len(read_records(tmp_path / "fruit" / "smoke" / "results.csv")) == 2
+
+
+def test_an_unknown_dataset_is_answered_with_the_nearest(fruit, tmp_path):
+    result = invoke("reproduce", "fruit", "--preset", "smoke", "--out", tmp_path, "--dataset", "pera")
+    assert result.exit_code == 2
+    message = "'pera' is no data set of fruit with the preset smoke; did you mean 'pear'?"
+    assert result.stderr == f"Error: {message}\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_command_line_itself_imports_no_experiment():

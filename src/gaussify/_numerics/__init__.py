@@ -1,21 +1,28 @@
 """Numerical functions on tensors, without state: the integrals that everything above relies on."""
 
+from gaussify._numerics._cholesky import stable_cholesky
 from gaussify._numerics._cover import cover
-from gaussify._numerics._logistic_normal import softplus_moment, softplus_moments
+from gaussify._numerics._logistic_normal import expected_sigmoid, softplus_moment, softplus_moments
+from gaussify._numerics._memory import large_zeros
 from gaussify._numerics._softmax_normal import (
     expected_logsumexp,
     expected_softmax,
     softmax_uncertainty,
 )
+from gaussify._numerics._softmax_normal_row import expected_softmax_row
 from gaussify._numerics._special import first_order, trigamma
 
 __all__ = [
     "cover",
     "expected_logsumexp",
+    "expected_sigmoid",
     "expected_softmax",
+    "expected_softmax_row",
     "first_order",
+    "large_zeros",
     "softmax_uncertainty",
     "softplus_moment",
     "softplus_moments",
+    "stable_cholesky",
     "trigamma",
 ]

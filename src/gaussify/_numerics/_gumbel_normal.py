@@ -21,10 +21,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-_LOW, _HIGH = -8.0, 12.0  # ends of the table in x
-_CELLS = 162  # in x; the first and the last hold the straight lines beyond the ends
-_CELL = (_HIGH - _LOW) / (_CELLS - 2)
-_COMPUTED_ROWS, _ROWS = 160, 960  # of kappa; L is off by 5e-6 below 3, by 5e-5 at 15: 4e-7 in probabilities
+LOW, HIGH = -8.0, 12.0  # ends of the table in x
+CELLS = 162  # in x; the first and the last hold the straight lines beyond the ends
+CELL = (HIGH - LOW) / (CELLS - 2)
+_COMPUTED_ROWS, ROWS = 160, 960  # of kappa; L is off by 5e-6 below 3, by 5e-5 at 15: 4e-7 in probabilities
 
 
 class DoubleLog(NamedTuple):
@@ -49,7 +49,7 @@ def double_log_cdf(
     0.3818
     """
     per_cell, place, x_cell, row, row_cell = _locate(z, mean, scale)
-    cell = (row_cell * _CELLS + x_cell).to(torch.int32).reshape(-1)
+    cell = (row_cell * CELLS + x_cell).to(torch.int32).reshape(-1)
     c3, c2, c1, c0 = _blend_rows(cell, row - row_cell, place.shape)
     half_bend = torch.addcmul(c2, c3, place, value=1.5)
     slope = torch.addcmul(c1, half_bend, place, value=2.0)
@@ -72,9 +72,9 @@ def rough_double_log_cdf(
     1.0
     """
     _, place, x_cell, row, _ = _locate(z, mean, scale)
-    row_cell = row.round_().clamp_(0, _ROWS - 1)
-    cell = (row_cell * _CELLS + x_cell).to(torch.int32).reshape(-1)
-    (_, _, slope, value), _ = _table(z.device, z.dtype)
+    row_cell = row.round_().clamp_(0, ROWS - 1)
+    cell = (row_cell * CELLS + x_cell).to(torch.int32).reshape(-1)
+    (_, _, slope, value), _ = table(z.device, z.dtype)
     return value.index_select(0, cell).view(place.shape).addcmul_(slope.index_select(0, cell).view(place.shape), place)
 
 
@@ -82,17 +82,17 @@ def _locate(z: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Ten
     """Cells of x per unit of z (n, c, 1); place in a cell of x, and which, (n, c, g); the same for kappa (n, c, 1)."""
     mean, scale = mean[..., None], scale[..., None]
     kappa = 1.0 / (1.0 + scale)
-    per_cell = kappa / _CELL
+    per_cell = kappa / CELL
     x = z[:, None, :] * per_cell
-    x.sub_(per_cell * mean + _LOW / _CELL - 1.0)
-    x_cell = x.floor().clamp_(0, _CELLS - 1)
-    row = kappa * _ROWS
-    return per_cell, x.sub_(x_cell), x_cell, row, row.floor().clamp_(0, _ROWS - 1)
+    x.sub_(per_cell * mean + (LOW / CELL - 1.0))
+    x_cell = x.floor().clamp_(0, CELLS - 1)
+    row = kappa * ROWS
+    return per_cell, x.sub_(x_cell), x_cell, row, row.floor().clamp_(0, ROWS - 1)
 
 
 def _blend_rows(cell: Tensor, place: Tensor, shape: torch.Size) -> list[Tensor]:
     """Four coefficients of the cubic in x, highest first, linear between two rows of kappa."""
-    base, difference = _table(cell.device, place.dtype)
+    base, difference = table(cell.device, place.dtype)
     return [
         before.index_select(0, cell).view(shape).addcmul_(change.index_select(0, cell).view(shape), place)
         for before, change in zip(base, difference, strict=True)
@@ -100,21 +100,21 @@ def _blend_rows(cell: Tensor, place: Tensor, shape: torch.Size) -> list[Tensor]:
 
 
 @lru_cache
-def _table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cubic coefficients of L in each cell, (4, cells), and their change to the next row of kappa.
 
     A cubic spline refines the rows that are computed; it takes a tenth of a second, on first use.
     """
     from scipy.interpolate import CubicSpline  # a third of a second, which importing gaussify is not to take
 
-    x = np.linspace(_LOW, _HIGH, _CELLS - 1)
+    x = np.linspace(LOW, HIGH, CELLS - 1)
     kappa = np.linspace(0.0, 1.0, _COMPUTED_ROWS + 1)
     scale = torch.as_tensor(1.0 / np.maximum(kappa, 1e-12) - 1.0)
     L = np.empty((x.size, kappa.size))
     for column, s in enumerate(scale):
         t = torch.as_tensor(x) * (1.0 + s)
         L[:, column] = (_by_normal_rule if s <= 2.0 else _by_gumbel_rule)(t, s)
-    fine = CubicSpline(kappa, L, axis=1)(np.linspace(0.0, 1.0, _ROWS + 1))  # (x, rows + 1)
+    fine = CubicSpline(kappa, L, axis=1)(np.linspace(0.0, 1.0, ROWS + 1))  # (x, rows + 1)
     spline = CubicSpline(np.arange(x.size), fine, axis=0)
     zero = np.zeros_like(fine[0])
     first, last = (np.stack([zero, zero, spline(at, 1), spline(at)]) for at in (0, x.size - 1))  # straight lines

@@ -26,8 +26,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import logsigmoid
 
+from gaussify._numerics._special import is_constant
+
 _WIDE = 2.5  # standard deviation from which the rule over logistic noise is the better one
 _CHUNK = 1 << 12  # rows at a time: about 100 nodes each then stay in the cache
+_FEW = 16  # up to as many sigmoids, a loop in numpy is faster
 
 
 def softplus_moment(order: int, mean: Tensor, variance: Tensor) -> Tensor:
@@ -42,7 +45,32 @@ def softplus_moment(order: int, mean: Tensor, variance: Tensor) -> Tensor:
     tensor([0.5000, 0.7311, 0.3839])
     """
     mean, variance = torch.broadcast_tensors(mean, variance)
+    if order == 1 and 0 < mean.numel() <= _FEW and mean.is_cpu and is_constant(mean, variance):
+        latents = zip(mean.flatten().tolist(), variance.flatten().tolist(), strict=True)
+        return torch.tensor([expected_sigmoid(*latent) for latent in latents], dtype=mean.dtype).view(mean.shape)
     return _SoftplusMoment.apply(mean, variance, order)
+
+
+def expected_sigmoid(mean: float, variance: float) -> float:
+    """Return the expectation of the sigmoid for a single latent: order 1 of ``softplus_moment``, by the same rules.
+
+    Some ten microseconds rather than 400: for one row, calling the tensor operations of a batch is all that takes
+    time.
+
+    Examples
+    --------
+    >>> expected_sigmoid(-3.0, 100.0)
+    0.3839
+    """
+    m, s = -abs(mean), math.sqrt(variance)
+    v = s * s
+    if s <= _WIDE:
+        tail = _narrow_sigmoid(m, s)
+    elif m < -v:
+        tail = math.exp(m + 0.5 * v) * (1.0 - _wide_sigmoid(m + v, s))
+    else:
+        tail = _wide_sigmoid(m, s)
+    return 1.0 - tail if mean > 0.0 else tail
 
 
 class _SoftplusMoment(Function):
@@ -130,6 +158,25 @@ def _wide_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
         else:
             values.append((-1) ** order * _horner(_hermite(order - 2), a) * density / s[:, None] ** (order - 1))
     return torch.stack(values) @ weights
+
+
+def _narrow_sigmoid(m: float, s: float) -> float:
+    """Order 1 of ``_narrow_rule``, for ``m <= 0``: no exponential overflows."""
+    nodes, weights = _arrays(_normal_nodes)
+    odds = np.exp(m + s * nodes)
+    return float(weights @ (odds / (1.0 + odds)))
+
+
+def _wide_sigmoid(m: float, s: float) -> float:
+    """Order 1 of ``_wide_rule``."""
+    nodes, weights = _arrays(_logistic_nodes)
+    a = torch.from_numpy((nodes - m) * (math.sqrt(0.5) / s))
+    return 0.5 * float(weights @ torch.erfc(a).numpy())
+
+
+@lru_cache
+def _arrays(nodes: Callable[[torch.device], tuple[Tensor, Tensor]]) -> list[np.ndarray]:
+    return [x.numpy() for x in nodes(torch.device("cpu"))]
 
 
 @lru_cache

@@ -18,7 +18,6 @@ follow from the identities of Bonnet and Price, so nothing is differentiated thr
 The nodes of a row depend on that row only: neither the batch nor its order changes an answer.
 """
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -32,22 +31,25 @@ from torch.autograd.function import once_differentiable
 
 from gaussify._numerics._gumbel_normal import double_log_cdf, rough_double_log_cdf
 from gaussify._numerics._logistic_normal import softplus_moment
+from gaussify._numerics._softmax_normal_row import expected_softmax_row
+from gaussify._numerics._softmax_rule import (
+    FARTHEST,
+    FIRST,
+    LAST,
+    N_SEARCH,
+    NARROW,
+    NARROW_LIMIT,
+    NARROW_LIMIT_FLOAT32,
+    WIDE,
+    Panels,
+    bracket,
+    legendre,
+)
+from gaussify._numerics._special import is_constant
 
-_FIRST, _LAST = -3.5, 17.0  # -log Lambda at the ends: all but exp(-33) and 4e-8 of the mass lies between
-_N_SEARCH = 16
 _ELEMENTS = 1 << 17  # rows x nodes x classes at a time, so that they stay in the cache
 _PLACED = 8  # times as many rows have their nodes placed together
-
-
-class _Panels(NamedTuple):
-    """How many Gauss-Legendre panels, and how many nodes in each."""
-
-    number: int
-    order: int
-
-
-_NARROW, _WIDE = _Panels(3, 12), _Panels(4, 16)
-_NARROW_LIMIT = {torch.float32: 2.0}  # scale below which the narrow rule errs by 1e-6; for float32, by 5e-6
+_FEW_ROWS, _FEW_NUMBERS = 8, 1 << 10  # up to which a loop over rows, in numpy, is faster than the batch
 
 
 def expected_softmax(mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
@@ -61,6 +63,12 @@ def expected_softmax(mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"])
     >>> expected_softmax(mean, torch.full((1, 3), 9.0))
     tensor([[0.5170, 0.2415, 0.2415]])
     """
+    if _are_few(mean, variance):
+        means, variances = mean.numpy(force=True), variance.numpy(force=True)
+        probs = np.empty(means.shape)
+        for row in range(means.shape[0]):
+            probs[row] = expected_softmax_row(means[row], variances[row])
+        return torch.from_numpy(probs)
     if mean.shape[-1] == 2:
         return _pair_probs(*_difference(mean, variance))
     return _ExpectedSoftmax.apply(mean, variance)
@@ -141,6 +149,17 @@ def _pair_probs(mean: Tensor, variance: Tensor) -> Tensor:
     return softplus_moment(1, torch.stack([-mean, mean], -1), variance[..., None])
 
 
+def _are_few(mean: Tensor, variance: Tensor) -> bool:
+    """Whether a loop over rows in numpy is faster than the batch, and can do the same."""
+    return (
+        0 < mean.shape[0] <= _FEW_ROWS
+        and mean.numel() <= _FEW_NUMBERS
+        and mean.dtype is variance.dtype is torch.float64
+        and mean.is_cpu
+        and is_constant(mean, variance)
+    )
+
+
 class _ExpectedSoftmax(Function):
     @staticmethod
     def forward(ctx, mean: Tensor, variance: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -215,22 +234,21 @@ def _pull_back(rule: _Rule, grad: Tensor) -> tuple[Tensor, Tensor]:
     return grad_mean, -0.5 * grad_variance
 
 
-def _place_nodes(panels: _Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def _place_nodes(panels: Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Find where the maximum of each row lies and set Gauss-Legendre panels there.
 
     The distribution of the maximum is cut off on its left by its sharpest step, and features at a distance from that
     end are as wide as the distance or wider: nodes are set in the logarithm of the distance, in panels that are equal
     in it plus ``-log Lambda``.
     """
-    low = (mean + _FIRST - 0.3 - 7.5 * scale).amax(-1, keepdim=True)
-    high = (mean + _LAST + 0.5 + math.log(mean.shape[-1]) + 7.0 * scale).amax(-1, keepdim=True)
-    unit = torch.linspace(0.0, 1.0, _N_SEARCH, dtype=mean.dtype, device=mean.device)
+    low, high = bracket(mean, scale, lambda ends: ends.amax(-1, keepdim=True))
+    unit = torch.linspace(0.0, 1.0, N_SEARCH, dtype=mean.dtype, device=mean.device)
     for _ in range(2):
         z = low + torch.expm1(torch.log1p(high - low) * unit)  # (n, search)
         level = -torch.logsumexp(rough_double_log_cdf(z, mean, scale).neg_(), 1)
         # one step outwards from where the ends are crossed: interpolation could cut off mass
-        low = _lookup(_crossing(level, _FIRST) - 1.0, z)
-        high = _lookup(_crossing(level, _LAST) + 1.0, z)
+        low = _lookup(_crossing(level, FIRST) - 1.0, z)
+        high = _lookup(_crossing(level, LAST) + 1.0, z)
     distance = torch.log1p((z - low).clamp_min(0.0))
     # the tail beyond a level of two holds little mass, and needs fewer nodes
     progress = 2.0 * distance + torch.where(level < 2.0, level, 2.0 + (level - 2.0) / 3.0)
@@ -278,8 +296,8 @@ def _lookup(index: Tensor, values: Tensor) -> Tensor:
 
 @lru_cache
 def _legendre(order: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    points, weights = np.polynomial.legendre.leggauss(order)
-    return torch.as_tensor(points, device=device, dtype=dtype), torch.as_tensor(weights, device=device, dtype=dtype)
+    points, weights = (torch.as_tensor(x, device=device, dtype=dtype) for x in legendre(order))
+    return points, weights
 
 
 def _map_rows(
@@ -292,13 +310,15 @@ def _map_rows(
     """Apply ``function`` to a few rows at a time, in ``dtype`` and bounded memory, and put its results together."""
     shifted = mean.detach() - mean.detach().amax(-1, keepdim=True)  # which the softmax does not see
     arguments = [x.to(dtype) for x in (shifted, variance.detach().sqrt(), *(x.detach() for x in more))]
-    narrow = (arguments[1] < _NARROW_LIMIT.get(mean.dtype, 1.0)).all(-1)
+    arguments[0].clamp_min_(-FARTHEST[dtype])
+    limit = NARROW_LIMIT_FLOAT32 if mean.dtype is torch.float32 else NARROW_LIMIT
+    narrow = (arguments[1] < limit).all(-1)
     order: list[Tensor] = []
     results: list[tuple[Tensor, ...]] = []
-    for rows, panels in ((narrow, _NARROW), (~narrow, _WIDE)):
+    for rows, panels in ((narrow, NARROW), (~narrow, WIDE)):
         size = max(1, _ELEMENTS // (panels.number * panels.order * mean.shape[-1]))
         for index in rows.nonzero()[:, 0].split(_PLACED * size):
-            if index.numel() == 0 and (results or panels is _NARROW):
+            if index.numel() == 0 and (results or panels is NARROW):
                 continue  # of no rows at all, one empty result
             order.append(index)
             chunk = [x[index] for x in arguments]

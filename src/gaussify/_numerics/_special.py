@@ -1,8 +1,9 @@
-"""Special functions where torch's own are not accurate enough, and a guard for derivatives."""
+"""Special functions where torch's own are not accurate enough, and guards for derivatives."""
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.forward_ad import unpack_dual
 
 
 def trigamma(x: Tensor) -> Tensor:
@@ -42,3 +43,20 @@ def first_order(x: Tensor) -> Tensor:
     RuntimeError: Only first derivatives are known here: create_graph=True would give wrong second ones.
     """
     return _FirstOrder.apply(x)
+
+
+def is_constant(*tensors: Tensor) -> bool:
+    """Return whether no derivative by any of ``tensors`` is asked for, be it backward or forward.
+
+    Examples
+    --------
+    >>> x = torch.tensor(2.0, requires_grad=True)
+    >>> is_constant(x)
+    False
+    >>> with torch.no_grad():
+    ...     is_constant(x)
+    True
+    """
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return False
+    return all(unpack_dual(tensor).tangent is None for tensor in tensors)

@@ -44,6 +44,7 @@ def reproduce(
     seed: Annotated[int, typer.Option(help="Seed from which the seed of each task follows.")] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove earlier results instead of resuming.")] = False,
     only: Annotated[Step | None, typer.Option(help="Do this step alone; the others use earlier results.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Run this data set alone; results of others stay.")] = None,
 ) -> None:
     """Run an experiment of the paper, draw its figures and print its table.
 
@@ -56,22 +57,33 @@ def reproduce(
     gaussify reproduce densities --preset paper --out results
 
     gaussify reproduce densities --preset paper --out results --only draw
+
+    gaussify reproduce streaming --dataset fashion-mnist
     """
-    reproduce_steps(name, preset, out, seed=seed, fresh=fresh, only=only)
+    reproduce_steps(name, preset, out, seed=seed, fresh=fresh, only=only, dataset=dataset)
 
 
 def reproduce_steps(
-    name: str, preset: str, out: Path, *, seed: int = 0, fresh: bool = False, only: Step | None = None
+    name: str,
+    preset: str,
+    out: Path,
+    *,
+    seed: int = 0,
+    fresh: bool = False,
+    only: Step | None = None,
+    dataset: str | None = None,
 ) -> None:
     """Run, draw and summarise an experiment, or do one of these alone."""
     from gaussify.experiments import get, load, result_folder, run, write_records
 
     if fresh and only in (Step.DRAW, Step.SUMMARISE):
         raise InvalidArgumentError(f"--fresh starts a run over, which --only {only} does not do.")
+    if dataset is not None and only in (Step.DRAW, Step.SUMMARISE):
+        raise InvalidArgumentError(f"--dataset chooses what is run, and --only {only} runs nothing.")
     experiment = get(name)
     folder = result_folder(experiment, preset, out)
     if only in (None, Step.RUN):
-        run(experiment, preset, out, seed, fresh=fresh)
+        run(experiment, preset, out, seed, fresh=fresh, dataset=dataset)
     if only in (None, Step.DRAW):
         experiment.draw(load(folder), folder)
     if only in (None, Step.SUMMARISE) and experiment.summarise is not None:

@@ -55,7 +55,7 @@ class Experiment:
 
     def settings(self, preset: str) -> Settings:
         """Return the settings of a preset."""
-        return _look_up(self.presets, preset, f"preset of {self.name}")
+        return look_up(self.presets, preset, f"preset of {self.name}")
 
 
 _EXPERIMENTS: dict[str, Experiment] = {}
@@ -80,7 +80,7 @@ def get(name: str) -> Experiment:
         ...
     gaussify.exceptions.InvalidArgumentError: 'densties' is no experiment; did you mean 'densities'?
     """
-    return _look_up(_EXPERIMENTS, name, "experiment")
+    return look_up(_EXPERIMENTS, name, "experiment")
 
 
 def all_experiments() -> list[Experiment]:
@@ -88,7 +88,8 @@ def all_experiments() -> list[Experiment]:
     return [_EXPERIMENTS[name] for name in sorted(_EXPERIMENTS)]
 
 
-def _look_up(table: Mapping[str, Value], name: str, kind: str) -> Value:
+def look_up(table: Mapping[str, Value], name: str, kind: str) -> Value:
+    """Return the value under a name; an unknown name is answered with the nearest, or with all there are."""
     if name in table:
         return table[name]
     nearest = difflib.get_close_matches(name, table, n=1)

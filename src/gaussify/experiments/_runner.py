@@ -31,7 +31,7 @@ from rich.progress import (
 )
 
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
-from gaussify.experiments._registry import Experiment, Settings, Task
+from gaussify.experiments._registry import Experiment, Settings, Task, look_up
 from gaussify.experiments._results import (
     Record,
     append_records,
@@ -56,6 +56,7 @@ def run(
     seed: int = 0,
     *,
     fresh: bool = False,
+    dataset: str | None = None,
     console: Console | None = None,
 ) -> Path:
     """Run the tasks that are not done yet, and return the folder of the results.
@@ -70,6 +71,8 @@ def run(
         The seed from which, with the task, the seed of each task follows.
     fresh
         Remove what an earlier run left instead of resuming it.
+    dataset
+        Run, and with ``fresh`` remove, only the tasks with this value in their column "dataset".
     console
         Where progress goes; standard error by default.
 
@@ -84,17 +87,21 @@ def run(
     settings = experiment.settings(preset)
     tasks = experiment.tasks(settings)
     _check_unique(experiment, tasks)
-    if fresh:
+    wanted = tasks if dataset is None else _tasks_of(experiment, preset, tasks, dataset)
+    if fresh and dataset is None:
         _remove_results(folder)
     folder.mkdir(parents=True, exist_ok=True)
     identity = {"experiment": experiment.name, "preset": preset, "settings": settings, "seed": seed}
     log = _RunLog(folder, json.loads(json.dumps(identity)), tasks)
-    pending = [task for task in tasks if not log.has(task)]
+    if fresh and dataset is not None:
+        log.forget(wanted)
+    pending = [task for task in wanted if not log.has(task)]
     if pending:
-        log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}")
+        choice = "" if dataset is None else f" --dataset {dataset}"
+        log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}{choice}")
         failures = _run_tasks(experiment, settings, pending, seed, log, console or Console(stderr=True))
         log.finish_session([task for task, _ in failures])
-        _raise_first(failures, n_done=len(tasks) - len(failures))
+        _raise_first(failures, n_done=len(wanted) - len(failures))
     return folder
 
 
@@ -144,6 +151,19 @@ class _RunLog:
 
     def has(self, task: Task) -> bool:
         return _key(task) in self._done
+
+    def forget(self, tasks: Sequence[Task]) -> None:
+        """Drop the rows and the entries of these tasks."""
+        dropped = {_key(task) for task in tasks}
+        if self._done.isdisjoint(dropped):
+            return
+        whole = list(self._whole_tasks(read_records(self._results)))
+        kept = [(entry, rows) for entry, rows in whole if _key(entry["task"]) not in dropped]
+        write_records(self._results, [row for _, rows in kept for row in rows])
+        self._data["tasks"] = [entry for entry, _ in kept]
+        self._columns = column_names(row for _, rows in kept for row in rows)
+        self._done -= dropped
+        self._save()
 
     def start_session(self, command: str) -> None:
         self._data["sessions"].append({"started": _now(), "finished": None, "command": command, **_environment()})
@@ -309,6 +329,16 @@ def _remove_results(folder: Path) -> None:
     """Remove what says that tasks are done; figures are drawn over, and other files are not ours."""
     for name in (RESULTS, SUMMARY, METADATA):
         (folder / name).unlink(missing_ok=True)
+
+
+def _tasks_of(experiment: Experiment, preset: str, tasks: Sequence[Task], dataset: str) -> list[Task]:
+    by_dataset: dict[str, list[Task]] = {}
+    for task in tasks:
+        if "dataset" in task:
+            by_dataset.setdefault(str(task["dataset"]), []).append(task)
+    if not by_dataset:
+        raise InvalidArgumentError(f"{experiment.name} has no data sets to choose from; leave out --dataset.")
+    return look_up(by_dataset, dataset, f"data set of {experiment.name} with the preset {preset}")
 
 
 def _check_unique(experiment: Experiment, tasks: Sequence[Task]) -> None:

@@ -13,6 +13,8 @@ from gaussify.likelihoods._base import Likelihood
 from gaussify.likelihoods._predictive import PredictiveMethod
 from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, choose_dtype
 
+_METHODS = {str(method): method for method in PredictiveMethod}  # a look-up is all that a single row has time for
+
 
 class ProbabilityUncertainty(NamedTuple):
     """How sure the class probabilities themselves are, given Gaussian latents.
@@ -42,7 +44,14 @@ class ProbabilityUncertainty(NamedTuple):
 
 
 class ClassLikelihood(Likelihood):
-    """Labels of ``n_classes`` classes, seen as Gaussian observations of ``n_latents`` latents."""
+    """Labels of ``n_classes`` classes, seen as Gaussian observations of ``n_latents`` latents.
+
+    Examples
+    --------
+    >>> from gaussify import LogisticLikelihood, SoftmaxLikelihood
+    >>> [issubclass(likelihood, ClassLikelihood) for likelihood in (LogisticLikelihood, SoftmaxLikelihood)]
+    [True, True]
+    """
 
     n_classes: int
 
@@ -127,7 +136,8 @@ class ClassLikelihood(Likelihood):
             For ``"monte-carlo"``.
         """
         owner = self._owner("predict_proba")
-        chosen = check_option(method, PredictiveMethod, name="method", owner=owner)
+        chosen = _METHODS.get(method) if isinstance(method, str) else None
+        chosen = chosen or check_option(method, PredictiveMethod, name="method", owner=owner)
         n_samples = check_count(n_samples, name="n_samples", owner=owner)
         seed = check_count(seed, name="seed", owner=owner, minimum=0) % 2**63
         return self._probs(*self._latent_gaussian(mean, variance, "predict_proba"), chosen, n_samples, seed)

@@ -3,18 +3,20 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gaussify._validation import as_floats
 from gaussify.exceptions import InvalidArgumentError
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Model = TypeVar("Model", bound="StreamingClassifier")
 
 
 class StreamingClassifier(ClassifierMixin, BaseEstimator):
@@ -40,7 +42,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
     def _probs(self, X: Floats) -> Floats:
         """Probabilities (n, c) of at least two classes."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self: Model, X: Any, y: Any, sample_weight: Any = None) -> Model:
         """Learn from these rows alone; what was learnt before is forgotten.
 
         Parameters
@@ -67,7 +69,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
             self._learn(X, self._index(y), sample_weight)
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self: Model, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Model:
         """Learn from more rows.
 
         Parameters
@@ -131,7 +133,13 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
                 f"'y' of {owner} must stay of one type: labels so far are like {self.classes_[0]!r}; got {y[0]!r}."
             )
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            weight = as_floats(sample_weight, name="sample_weight", owner=owner, minimum=0.0)
+            if weight.shape not in ((), (len(X),)):
+                raise InvalidArgumentError(
+                    f"'sample_weight' of {owner} must be one number, or one for each of {len(X)} rows; got shape "
+                    f"{tuple(weight.shape)}."
+                )
+            sample_weight = weight.double().expand(len(X)).numpy()
         return X, y, sample_weight
 
     def _is_plain(self, X: Any) -> bool:
@@ -143,9 +151,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
             and X.shape[0] > 0
             and X.shape[1] == self.n_features_in_
             and not hasattr(self, "feature_names_in_")
-            and bool(
-                np.isfinite(X.sum()) or np.isfinite(X).all()
-            )  # the sum is finite unless an entry is not, or it overflows
+            and bool(np.isfinite(X).all())
         )
 
     def _admit(self, classes: NDArray) -> None:

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gaussify._numerics import large_zeros
 from gaussify.posterior._statistics import ClassStatistics, add_rows_
 
 _FEWEST_ROWS = 256
@@ -91,4 +92,9 @@ class StatisticsAccumulator:
 
 
 def _joined(parts: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    if len(parts) == 1:
+        return parts[0]
+    if parts[0].is_floating_point():
+        shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+        return torch.cat(parts, out=large_zeros(shape, parts[0].dtype, parts[0].device))
+    return torch.cat(parts)

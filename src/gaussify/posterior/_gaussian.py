@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._numerics import stable_cholesky
+from gaussify._numerics import large_zeros, stable_cholesky
 from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior._statistics import ClassStatistics
 
@@ -120,7 +120,17 @@ def natural_parameters(
         Which latents to compute; all by default.
     total_gram : tensor of shape (d, d), optional
         The sum of the Gram matrices, where it is at hand.
+
+    Examples
+    --------
+    >>> from gaussify import SoftmaxLikelihood
+    >>> features, labels, likelihood = torch.eye(3), torch.tensor([0, 1, 2]), SoftmaxLikelihood(3)
+    >>> fast = natural_parameters(ClassStatistics.from_rows(features, labels), likelihood.target_table())
+    >>> general = natural_parameters_of_rows(features, likelihood.encode(labels))
+    >>> torch.allclose(fast.precision, general.precision), torch.allclose(fast.linear, general.linear)
+    (True, True)
     """
+    table = PseudoTargets(table.mean.to(statistics.gram), table.variance.to(statistics.gram))
     chosen = torch.arange(table.mean.shape[1], device=table.mean.device) if latents is None else latents
     mean, weight = table.mean[:, chosen], 1.0 / table.variance[:, chosen]  # (c, l)
     others = _shared_weight(table, chosen)
@@ -142,6 +152,13 @@ def natural_parameters_of_rows(
 
     A Gram matrix for each latent, n l d² in all, where class statistics cost n d². Equal to ``natural_parameters`` for
     hard labels.
+
+    Examples
+    --------
+    >>> from gaussify import SoftmaxLikelihood
+    >>> soft = torch.tensor([[0.7, 0.2, 0.1]])
+    >>> natural_parameters_of_rows(torch.ones(1, 1), SoftmaxLikelihood(3).encode(soft)).precision.flatten()
+    tensor([0.8000, 0.3000, 0.2000])
     """
     weight = 1.0 / targets.variance  # (n, l)
     log_scale = torch.log(2.0 * math.pi * targets.variance) + weight * targets.mean.square()
@@ -152,7 +169,15 @@ def natural_parameters_of_rows(
 
 
 def condition(prior: GaussianPrior, natural: NaturalParameters) -> GaussianPosterior:
-    r"""Return the posterior: with :math:`\Lambda = LL^\top`, its root is :math:`L^{-1}`."""
+    r"""Return the posterior: with :math:`\Lambda = LL^\top`, its root is :math:`L^{-1}`.
+
+    Examples
+    --------
+    >>> prior = GaussianPrior.centred(torch.ones(1), n_latents=1)
+    >>> natural = NaturalParameters(torch.tensor([[[3.0]]]), torch.tensor([[8.0]]), torch.zeros(1))
+    >>> condition(prior, natural)
+    GaussianPosterior(mean=tensor([[2.]]), root=tensor([[[0.5000]]]))
+    """
     _, root, mean = _factorise(prior, natural)
     return GaussianPosterior(mean, root)
 
@@ -161,9 +186,18 @@ def class_posterior(prior: GaussianPrior, statistics: ClassStatistics, table: Ps
     """Return the posterior of every latent from class statistics, a few latents at a time.
 
     Beside its result it needs little memory: l d³ in time, l d² in space.
+
+    Examples
+    --------
+    >>> from gaussify import LogisticLikelihood
+    >>> statistics = ClassStatistics.from_rows([[1.0], [1.0], [1.0]], [1, 1, 0])
+    >>> table = LogisticLikelihood(torch.tensor(0.1).double()).target_table()
+    >>> prior = GaussianPrior.centred(torch.tensor([10.0]).double(), n_latents=1)
+    >>> class_posterior(prior, statistics, table).mean
+    tensor([[1.3229]], dtype=torch.float64)
     """
     mean = torch.empty_like(prior.mean)
-    root = prior.mean.new_empty(*prior.mean.shape, prior.mean.shape[1])
+    root = large_zeros((*prior.mean.shape, prior.mean.shape[1]), mean.dtype, mean.device)
     total_gram = statistics.gram.sum(0)
     for latents in latent_chunks(*prior.mean.shape):
         latents = latents.to(mean.device)
@@ -177,6 +211,13 @@ def log_evidence(prior: GaussianPrior, natural: NaturalParameters) -> Float[Tens
 
     .. math:: \log Z_l = \text{constant}_l + \tfrac12 b^\top\Lambda^{-1}b - \tfrac12\mu^\top P\mu
         - \tfrac12\log|\Lambda| + \tfrac12\log|P|
+
+    Examples
+    --------
+    >>> targets = PseudoTargets(torch.tensor([[1.0]]), torch.tensor([[1.0]]))
+    >>> prior = GaussianPrior.centred(torch.ones(1), n_latents=1)
+    >>> log_evidence(prior, natural_parameters_of_rows(torch.ones(1, 1), targets))  # log N(1 | 0, 2)
+    tensor([-1.5155])
     """
     factor, _, mean = _factorise(prior, natural)
     linear = natural.linear + prior.mean / prior.variance
@@ -191,6 +232,12 @@ def latent(
     r"""Return mean and variance of the latents of new rows, :math:`\phi^\top m_l` and :math:`|R_l\phi|^2`.
 
     n l d² in time, in bounded memory beside the result; the variance is a sum of squares, never negative.
+
+    Examples
+    --------
+    >>> posterior = GaussianPosterior(torch.tensor([[1.0, 2.0]]), torch.eye(2)[None])
+    >>> latent(posterior, torch.tensor([[3.0, 4.0]]))
+    (tensor([[11.]]), tensor([[25.]]))
     """
     n, (n_latents, d) = features.shape[0], posterior.mean.shape
     if n == 1:  # the same, with fewer calls
@@ -222,6 +269,13 @@ def observe_(
         m \leftarrow m + \frac{R^\top u}{a}(y - \phi^\top m).
 
     Being a root, it cannot lose positive definiteness to rounding.
+
+    Examples
+    --------
+    >>> posterior = GaussianPosterior(torch.zeros(1, 1), torch.ones(1, 1, 1))
+    >>> observe_(posterior, feature=torch.ones(1), mean=torch.tensor([4.0]), variance=torch.tensor([1.0]))
+    >>> posterior.mean, posterior.covariance
+    (tensor([[2.]]), tensor([[[0.5000]]]))
     """
     n_latents, d = posterior.mean.shape
     u = torch.mv(posterior.root.view(-1, d), feature).view(n_latents, d)
@@ -234,7 +288,14 @@ def observe_(
 
 
 def sample(posterior: GaussianPosterior, n_samples: int, generator: torch.Generator) -> Float[Tensor, "s l d"]:
-    """Return draws of the weights of every latent."""
+    """Return draws of the weights of every latent.
+
+    Examples
+    --------
+    >>> posterior = GaussianPosterior(torch.zeros(3, 2), torch.eye(2).expand(3, 2, 2))
+    >>> sample(posterior, 5, torch.Generator().manual_seed(0)).shape
+    torch.Size([5, 3, 2])
+    """
     noise = torch.randn(
         n_samples, *posterior.mean.shape, generator=generator, dtype=posterior.mean.dtype, device=generator.device
     ).to(posterior.mean)
@@ -252,7 +313,7 @@ def _factorise(prior: GaussianPrior, natural: NaturalParameters) -> tuple[Tensor
     precision.diagonal(dim1=-2, dim2=-1).add_(1.0 / prior.variance)
     factor = stable_cholesky(precision)
     identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
-    root = torch.linalg.solve_triangular(factor, identity, upper=False)
+    root = torch.linalg.solve_triangular(factor, identity, upper=False).contiguous()
     linear = (natural.linear + prior.mean / prior.variance)[..., None]
     return factor, root, (root.mT @ (root @ linear))[..., 0]
 

@@ -17,7 +17,13 @@ _LOG_SCALES = np.linspace(np.log(1e-8), np.log(1e8), 129)
 
 
 class PriorScale(NamedTuple):
-    """The factor of the prior variances that has the largest evidence, and that evidence."""
+    """The factor of the prior variances that has the largest evidence, and that evidence.
+
+    Examples
+    --------
+    >>> PriorScale(scale=2.0, log_evidence=-10.0).scale
+    2.0
+    """
 
     scale: float
     log_evidence: float

@@ -7,8 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gaussify._numerics import large_zeros
 from gaussify._validation import as_floats, as_labels, check_count, check_same_rows
 from gaussify.exceptions import InvalidArgumentError
+
+_ELEMENTS = 1 << 19  # of rows gathered at a time: no large memory is touched for the first time
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +56,7 @@ class ClassStatistics:
     ) -> "ClassStatistics":
         """Return the statistics of no rows at all."""
         shapes = ((n_classes,), (n_classes, n_features), (n_classes, n_features, n_features))
-        return ClassStatistics(*(torch.zeros(shape, dtype=dtype, device=device) for shape in shapes))
+        return ClassStatistics(*(large_zeros(shape, dtype, device) for shape in shapes))
 
     @classmethod
     def from_rows(
@@ -160,15 +163,15 @@ def add_rows_(
     >>> statistics.gram.flatten()
     tensor([ 0., 25.], dtype=torch.float64)
     """
-    sizes = torch.bincount(labels, minlength=statistics.n_classes)
+    if sample_weight is None:
+        statistics.count.add_(torch.bincount(labels, minlength=statistics.n_classes))
+    else:
+        statistics.count.index_add_(0, labels, sample_weight)
     order = torch.argsort(labels, stable=True)
-    rows = features[order]
-    weighted = rows if sample_weight is None else rows * sample_weight[order, None]
-    statistics.count.index_add_(0, labels, features.new_ones(len(labels)) if sample_weight is None else sample_weight)
-    start = 0
-    for c, size in enumerate(sizes.tolist()):
-        if size:
-            own = slice(start, start + size)
-            statistics.feature_sum[c].add_(weighted[own].sum(0))
-            statistics.gram[c].addmm_(rows[own].mT, weighted[own])
-            start += size
+    sizes = torch.bincount(labels, minlength=statistics.n_classes).tolist()
+    for c, own in enumerate(order.split(sizes)):
+        for index in own.split(max(1, _ELEMENTS // statistics.n_features)) if len(own) else ():
+            rows = features.index_select(0, index)
+            weight = features.new_ones(len(index)) if sample_weight is None else sample_weight[index]
+            statistics.feature_sum[c].addmv_(rows.mT, weight)
+            statistics.gram[c].addmm_(rows.mT, rows if sample_weight is None else rows * weight[:, None])

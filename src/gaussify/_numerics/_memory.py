@@ -1,0 +1,24 @@
+"""Large tensors whose memory is quick to touch for the first time."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def large_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:
+    """Return zeros, on the CPU in huge pages where the system has them.
+
+    NumPy asks the system for huge pages and torch does not: without them, the first pass over hundreds of megabytes
+    costs as much as the arithmetic done on them.
+
+    Examples
+    --------
+    >>> large_zeros((2,), torch.float64)
+    tensor([0., 0.], dtype=torch.float64)
+    """
+    if torch.device(device or "cpu").type == "cpu" and dtype in _NUMPY:
+        return torch.from_numpy(np.zeros(shape, dtype=_NUMPY[dtype]))
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}

@@ -1,0 +1,16 @@
+"""Data sets by name, checked and cached, and data drawn at random."""
+
+from gaussify.datasets._files import DatasetError, cache_folder
+from gaussify.datasets._generators import Drift, make_drifting_stream, make_four_classes
+from gaussify.datasets._load import Dataset, DatasetName, load
+
+__all__ = [
+    "Dataset",
+    "DatasetError",
+    "DatasetName",
+    "Drift",
+    "cache_folder",
+    "load",
+    "make_drifting_stream",
+    "make_four_classes",
+]

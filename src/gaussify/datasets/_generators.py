@@ -1,0 +1,104 @@
+"""Data drawn at random: streams whose law changes, and four classes in the plane."""
+
+from enum import StrEnum
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from gaussify._validation import check_count, check_option
+
+_LOGIT_STD = 4.0  # the best guess is then right for about four of five rows of three classes
+
+
+class Drift(StrEnum):
+    """How the law of a stream changes.
+
+    Examples
+    --------
+    >>> [drift.value for drift in Drift]
+    ['none', 'abrupt', 'gradual']
+    """
+
+    NONE = "none"
+    """One law throughout."""
+    ABRUPT = "abrupt"
+    """One law for the first half of the rows, another for the second."""
+    GRADUAL = "gradual"
+    """The first law is turned into the second, by the same angle in every row."""
+
+
+def make_drifting_stream(
+    n: int,
+    n_features: int = 10,
+    n_classes: int = 3,
+    drift: str = "abrupt",
+    random_state: int | np.random.Generator | None = None,
+) -> tuple[Float[np.ndarray, "n d"], Int64[np.ndarray, " n"]]:
+    r"""Return rows in the order of time, and labels whose dependence on the rows drifts.
+
+    Features are standard normal. With two random weight matrices, labels follow
+
+    .. math:: y_t \sim \mathrm{softmax}(W_t x_t), \qquad W_t = \cos(\theta_t) W_0 + \sin(\theta_t) W_1,
+
+    where the angle stays 0 without drift, is 0 in the first half and :math:`\pi/2` in the second for abrupt drift, and
+    grows from 0 to :math:`\pi/2` evenly for gradual drift. The logits have the same variance at any time.
+
+    Parameters
+    ----------
+    n, n_features, n_classes
+        Sizes.
+    drift
+        One of :class:`Drift`.
+    random_state
+        A seed, or a generator of NumPy.
+
+    Examples
+    --------
+    >>> X, y = make_drifting_stream(1000, n_features=5, n_classes=3, drift="gradual", random_state=0)
+    >>> X.shape, np.unique(y)
+    ((1000, 5), array([0, 1, 2]))
+    """
+    owner = "make_drifting_stream"
+    n = check_count(n, name="n", owner=owner)
+    n_features = check_count(n_features, name="n_features", owner=owner)
+    n_classes = check_count(n_classes, name="n_classes", owner=owner, minimum=2)
+    kind = check_option(drift, Drift, name="drift", owner=owner)
+    rng = np.random.default_rng(random_state)
+    X = rng.standard_normal((n, n_features))
+    weights = rng.standard_normal((2, n_classes, n_features)) * _LOGIT_STD / np.sqrt(n_features)
+    time = np.arange(n) / n
+    turned = {Drift.NONE: np.zeros(n), Drift.ABRUPT: time >= 0.5, Drift.GRADUAL: time}[kind]
+    angle = 0.5 * np.pi * turned.astype(np.float64)
+    before, after = (X @ w.T for w in weights)  # (n, c)
+    logits = np.cos(angle)[:, None] * before + np.sin(angle)[:, None] * after
+    return X, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)  # Gumbel noise draws from the softmax
+
+
+def make_four_classes(
+    n: int = 400, random_state: int | np.random.Generator | None = None
+) -> tuple[Float[np.ndarray, "n 2"], Int64[np.ndarray, " n"]]:
+    """Return points in the plane and their classes: four overlapping ellipses around the origin.
+
+    The ellipse of class k is that of class 0 turned by k right angles. Rows are shuffled, and the classes differ by at
+    most one row in size.
+
+    Parameters
+    ----------
+    n
+        Number of rows.
+    random_state
+        A seed, or a generator of NumPy.
+
+    Examples
+    --------
+    >>> X, y = make_four_classes(100, random_state=0)
+    >>> X.shape, np.bincount(y)
+    ((100, 2), array([25, 25, 25, 25]))
+    """
+    n = check_count(n, name="n", owner="make_four_classes")
+    rng = np.random.default_rng(random_state)
+    y = rng.permutation(np.arange(n) % 4)
+    radial, across = 1.5 + 0.4 * rng.standard_normal(n), 0.9 * rng.standard_normal(n)
+    angle = 0.25 * np.pi + 0.5 * np.pi * y
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.column_stack([cos * radial - sin * across, sin * radial + cos * across]), y

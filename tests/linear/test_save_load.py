@@ -1,0 +1,233 @@
+"""Saved models: what comes back, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from gaussify import BayesianLogisticRegression, __version__
+from gaussify._persistence import read_model, write_model
+from gaussify.exceptions import ModelFileError
+
+FIXED = {"alpha_eps": 0.2, "temperature": 1.5, "prior_variance": 2.0}
+KIND = "BayesianLogisticRegression"
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 3))
+Y = (X @ RNG.normal(size=(3, 3)) + RNG.gumbel(size=(30, 3))).argmax(1)
+
+
+def new(**params) -> BayesianLogisticRegression:
+    return BayesianLogisticRegression(**{**FIXED, **params})
+
+
+def saved_and_loaded(model: BayesianLogisticRegression, path: Path) -> BayesianLogisticRegression:
+    model.save(path)
+    return BayesianLogisticRegression.load(path)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "model.gaussify"
+    new().fit(X, Y).save(path)
+    return path
+
+
+# --- what comes back -----------------------------------------------------------------------------------------------
+
+LABELS = {
+    "int": np.array([3, -1, 7]),
+    "small-int": np.array([3, 1, 7], dtype=np.uint8),
+    "float": np.array([0.0, 1.0, 2.0]),
+    "bool": np.array([True, False, True]),
+    "text": np.array(["oak", "ash, 'quoted' \\ \"twice\"", "Ä\u2028☃\n"]),
+    "object-text": np.array(["oak", "ash", "elm"], dtype=object),
+}
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+def test_labels_survive(labels, tmp_path):
+    model = new().fit(X, labels[Y])
+    loaded = saved_and_loaded(model, tmp_path / "model")
+    assert loaded.classes_.dtype == model.classes_.dtype
+    assert loaded.predict(X).tolist() == model.predict(X).tolist()
+    assert set(loaded.predict(X).tolist()) <= set(labels.tolist())
+
+
+def test_feature_names_survive(tmp_path):
+    frame = pd.DataFrame(X, columns=["width", "höhe", "a b"])
+    loaded = saved_and_loaded(new().fit(frame, Y), tmp_path / "model")
+    assert loaded.feature_names_in_.tolist() == ["width", "höhe", "a b"]
+    loaded.predict(frame)
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.predict(frame.rename(columns={"a b": "c"}))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"prior_variance": np.array([1.0, 2.0, 3.0])},
+        {"alpha_eps": torch.tensor([0.1, 0.2, 0.3])},
+        {"alpha_eps": np.float64(0.3), "random_state": np.int64(4)},
+        {"method": "gauss", "label_variance": 0.3},
+        {"likelihood": "softmax", "fit_intercept": False, "intercept_variance": 3.0},
+        {"criterion": "training", "reservoir_size": 0, "predictive": "mean-field", "forgetting": 0.95},
+        {"temperature": "auto", "reservoir_size": 9},
+    ],
+    ids=["array", "tensor", "numpy-numbers", "gauss", "softmax", "options", "small-reservoir"],
+)
+def test_parameters_and_predictions_survive(params, tmp_path):
+    model = new(**params).fit(X, Y)
+    loaded = saved_and_loaded(model, tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    for name, value in model.get_params().items():
+        np.testing.assert_array_equal(getattr(loaded, name), value, err_msg=name)
+    loaded.fit(X, Y)
+    np.testing.assert_allclose(loaded.predict_proba(X), model.predict_proba(X), atol=1e-12)
+
+
+def test_learnt_attributes_survive(tmp_path):
+    model = BayesianLogisticRegression(temperature=1.0).fit(X, Y)
+    loaded = saved_and_loaded(model, tmp_path / "model")
+    for name in ("method_", "alpha_eps_", "temperature_", "score_", "n_rows_seen_", "n_features_in_", "coef_"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name), err_msg=name)
+
+
+def test_a_loaded_model_saves_to_the_same_bytes(path, tmp_path):
+    BayesianLogisticRegression.load(path).save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_saving_changes_nothing(path):
+    model = BayesianLogisticRegression.load(path)
+    before = model.predict_proba(X)
+    model.save(path)
+    np.testing.assert_array_equal(model.predict_proba(X), before)
+
+
+def test_a_model_of_one_class_survives(tmp_path):
+    loaded = saved_and_loaded(new().partial_fit(X, np.full(30, "oak")), tmp_path / "model")
+    assert loaded.predict(X[:2]).tolist() == ["oak", "oak"]
+    loaded.partial_fit(X, np.full(30, "ash"))
+    assert loaded.predict_proba(X).shape == (30, 2)
+
+
+def test_a_stream_saved_between_updates_goes_on_alike(tmp_path):
+    model = new().partial_fit(X[:10], Y[:10], classes=[0, 1, 2])
+    straight = new().fit(X, Y)
+    for i in range(10, 30):
+        model.predict_proba(X)
+        model = saved_and_loaded(model.partial_fit(X[i : i + 1], Y[i : i + 1]), tmp_path / "model")
+    np.testing.assert_allclose(model.predict_proba(X), straight.predict_proba(X), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("params", "changes"),
+    [
+        ({}, {"alpha_eps": 0.7}),
+        ({}, {"fit_intercept": False}),
+        ({}, {"reservoir_size": 0}),
+        ({"reservoir_size": 0}, {"reservoir_size": 10}),
+        ({}, {"random_state": 3}),
+    ],
+    ids=["alpha_eps", "fit_intercept", "reservoir-off", "reservoir-on", "random_state"],
+)
+def test_a_model_whose_parameters_were_changed_can_be_saved_and_loaded(params, changes, tmp_path):
+    model = new(**params).fit(X, Y).set_params(**changes)
+    loaded = saved_and_loaded(model, tmp_path / "model")
+    np.testing.assert_allclose(loaded.predict_proba(X), model.predict_proba(X), atol=1e-12)
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+def test_a_truncated_model_is_refused(path):
+    data = path.read_bytes()
+    for length in (0, 7, 100, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:length])
+        with pytest.raises(ModelFileError, match="model.gaussify holds no model of gaussify, or only a part"):
+            BayesianLogisticRegression.load(path)
+
+
+def test_a_model_of_another_kind_is_refused(path):
+    config, tensors = read_model(path, KIND, 1)
+    write_model(path, "SparseClassifier", 1, config, tensors)
+    with pytest.raises(ModelFileError, match="holds a SparseClassifier, not a BayesianLogisticRegression"):
+        BayesianLogisticRegression.load(path)
+
+
+def test_a_newer_model_is_refused(path):
+    write_model(path, KIND, 99, *read_model(path, KIND, 1))
+    with pytest.raises(ModelFileError, match=f"gaussify {__version__} in format 99.*Update gaussify"):
+        BayesianLogisticRegression.load(path)
+
+
+def edited(path: Path, edit) -> None:
+    """Change a model and sign it again, as only someone who knows the format can."""
+    config, tensors = read_model(path, KIND, 1)
+    edit(config, tensors)
+    write_model(path, KIND, 1, config, tensors)
+
+
+EDITS = {
+    "no-params": lambda config, tensors: config.pop("params"),
+    "unknown-param": lambda config, tensors: config["params"].update(colour="red"),
+    "bad-param": lambda config, tensors: config["params"].update(alpha_eps=-1.0),
+    "params-list": lambda config, tensors: config.update(params=[1, 2]),
+    "no-classes": lambda config, tensors: config.pop("classes"),
+    "classes-dtype": lambda config, tensors: config["classes"].update(dtype="nonsense"),
+    "repeated-classes": lambda config, tensors: config["classes"].update(values=[0, 1, 1]),
+    "fewer-classes": lambda config, tensors: config["classes"].update(values=[0, 1]),
+    "more-features": lambda config, tensors: config.update(n_features=4),
+    "no-gram": lambda config, tensors: tensors.pop("gram"),
+    "gram-shape": lambda config, tensors: tensors.update(gram=tensors["gram"][:2]),
+    "gram-nan": lambda config, tensors: tensors["gram"].fill_(torch.nan),
+    "gram-dtype": lambda config, tensors: tensors.update(gram=tensors["gram"].float()),
+    "no-choice": lambda config, tensors: config.pop("choice"),
+    "choice-method": lambda config, tensors: config["choice"].update(method="magic"),
+    "choice-temperature": lambda config, tensors: config["choice"].update(temperature=-1.0),
+    "choice-prior": lambda config, tensors: tensors.update({"choice.prior_variance": torch.ones(2).double()}),
+    "choice-alpha": lambda config, tensors: tensors.update({"choice.alpha_eps": torch.ones(7).double()}),
+    "no-reservoir": lambda config, tensors: tensors.pop("reservoir.features"),
+    "reservoir-width": lambda config, tensors: tensors.update(
+        {"reservoir.features": tensors["reservoir.features"][:, :2].contiguous()}
+    ),
+    "reservoir-labels": lambda config, tensors: tensors["reservoir.labels"].fill_(9),
+    "reservoir-length": lambda config, tensors: tensors.update({"reservoir.weight": torch.ones(2).double()}),
+    "rows-seen": lambda config, tensors: config.update(n_rows_seen="many"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_a_file_that_does_not_hold_a_whole_model_is_refused(path, edit):
+    edited(path, edit)
+    with pytest.raises(ModelFileError, match="does not hold a complete BayesianLogisticRegression"):
+        BayesianLogisticRegression.load(path)
+
+
+def test_nothing_in_a_file_is_taken_for_more_than_data(path):
+    data = json.dumps({"params": {"alpha_eps": "__import__('os').system('false')"}})
+    edited(path, lambda config, tensors: config.update(json.loads(data)))
+    with pytest.raises(ModelFileError, match="'alpha_eps'"):
+        BayesianLogisticRegression.load(path)
+
+
+def test_a_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        BayesianLogisticRegression.load(tmp_path / "nowhere")
+
+
+def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
+    before, model = path.read_bytes(), BayesianLogisticRegression.load(path).partial_fit(X, Y)
+
+    def fail(*args: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        model.save(path)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]

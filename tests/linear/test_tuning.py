@@ -1,0 +1,260 @@
+"""What the model chooses itself, against the evidence and the leave-one-out score by brute force."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+
+from gaussify import BayesianLogisticRegression, LogisticLikelihood, SoftmaxLikelihood
+from gaussify.linear._tuning import ALPHA_GRID, best_temperature
+from gaussify.posterior import GaussianPrior, log_evidence, natural_parameters
+
+FIXED = {"alpha_eps": 0.2, "temperature": 1.5, "prior_variance": 2.0}
+N, FEW = 40, 12  # rows; those that are left out one by one
+
+
+def make_rows(n_classes: int, n: int = N, d: int = 3, seed: int = 0, strength: float = 1.0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) + 0.5
+    y = (strength * X @ rng.normal(size=(d, n_classes)) + rng.gumbel(size=(n, n_classes))).argmax(1)
+    y[:n_classes] = np.arange(n_classes)
+    return X, y
+
+
+X2, Y2 = make_rows(2)
+X3, Y3 = make_rows(3)
+DATA = {"binary": (X2, Y2), "three": (X3, Y3)}
+data = pytest.mark.parametrize(("X", "y"), DATA.values(), ids=DATA)
+
+
+def new(**params) -> BayesianLogisticRegression:
+    return BayesianLogisticRegression(**{**FIXED, **params})
+
+
+def score_by_refitting(model: BayesianLogisticRegression, X, y, weight=None) -> float:
+    """Mean log-probability of each row from a model of all others, with the numbers of ``model``."""
+    weight = np.ones(len(y)) if weight is None else weight
+    params = {name: getattr(model, f"{name}_") for name in ("method", "alpha_eps", "temperature", "prior_variance")}
+    logs = []
+    for i in range(len(y)):
+        rest = np.arange(len(y)) != i
+        one_out = BayesianLogisticRegression(**params).partial_fit(
+            X[rest], y[rest], classes=model.classes_, sample_weight=weight[rest]
+        )
+        logs.append(np.log(one_out.predict_proba(X[i : i + 1])[0, np.searchsorted(model.classes_, y[i])]))
+    return float(np.average(logs, weights=weight))
+
+
+# --- the score -----------------------------------------------------------------------------------------------------
+
+
+@data
+def test_the_score_is_the_log_likelihood_of_rows_that_were_left_out(X, y):
+    X, y = X[:FEW], y[:FEW]
+    model = BayesianLogisticRegression(prior_variance=2.0).fit(X, y)
+    assert model.score_ == pytest.approx(score_by_refitting(model, X, y), abs=1e-8)
+
+
+def test_the_score_weighs_rows_and_leaves_out_their_whole_weight():
+    weight = np.random.default_rng(0).uniform(0.1, 3.0, size=FEW)
+    model = new(temperature="auto").fit(X3[:FEW], Y3[:FEW], weight)
+    assert model.score_ == pytest.approx(score_by_refitting(model, X3[:FEW], Y3[:FEW], weight), abs=1e-8)
+
+
+@data
+def test_the_training_score_is_the_log_likelihood_of_the_rows_themselves(X, y):
+    model = new(temperature="auto", criterion="training").fit(X, y)
+    assert model.score_ == pytest.approx(np.log(model.predict_proba(X)[np.arange(N), y]).mean(), abs=1e-10)
+
+
+def test_the_training_score_is_the_more_optimistic_one():
+    honest, optimistic = (
+        new(temperature="auto", criterion=c).fit(X3, Y3).score_ for c in ("leave-one-out", "training")
+    )
+    assert optimistic > honest
+
+
+# --- temperature ---------------------------------------------------------------------------------------------------
+
+
+@data
+@pytest.mark.parametrize("criterion", ["leave-one-out", "training"])
+@pytest.mark.parametrize("given", [0.3, 1.0, 3.0])
+def test_the_automatic_temperature_scores_at_least_as_well_as_any_other(X, y, criterion, given):
+    X, y = X[:FEW], y[:FEW]
+    model = new(temperature="auto", criterion=criterion).fit(X, y)
+    # its own objective holds a prior on log T that is worth less than a row, and it stops near the minimum
+    allowed = 0.5 * math.log(model.temperature_) ** 2 / len(y) + 1e-5
+    other = new(temperature=given).fit(X, y)
+    if criterion == "training":
+        score = np.log(other.predict_proba(X)[np.arange(FEW), y]).mean()
+    else:
+        score = score_by_refitting(other, X, y)
+    assert model.score_ >= score - allowed
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "n_latents"), [(LogisticLikelihood(), 1), (SoftmaxLikelihood(3), 3)], ids=["logistic", "softmax"]
+)
+@pytest.mark.parametrize("scale", [0.2, 1.0, 5.0])
+def test_the_temperature_is_the_minimum_of_its_objective(likelihood, n_latents, scale):
+    generator = torch.Generator().manual_seed(0)
+    mean = scale * torch.randn(30, n_latents, generator=generator, dtype=torch.float64)
+    variance = scale**2 * torch.rand(30, n_latents, generator=generator, dtype=torch.float64)
+    labels = torch.randint(likelihood.n_classes, (30,), generator=generator)
+    labels[:15] = likelihood.predict_proba(mean, variance).argmax(1)[:15]
+    weight = torch.rand(30, generator=generator, dtype=torch.float64) + 0.1
+
+    def objective(log_t: float) -> float:
+        probs = likelihood.predict_proba(mean / math.exp(log_t), variance / math.exp(2.0 * log_t))
+        own = probs[torch.arange(30), labels].log()
+        return float((-(weight * own).sum() + 0.5 * log_t**2) / weight.sum())
+
+    best = minimize_scalar(objective, bounds=(math.log(0.02), math.log(50.0)), method="bounded")
+    found = best_temperature(likelihood, mean, variance, labels, weight)
+    assert objective(math.log(found)) <= best.fun + 1e-5
+
+
+def test_separable_rows_get_a_finite_temperature():
+    X = np.r_[np.linspace(-2, -1, 10), np.linspace(1, 2, 10)][:, None]
+    model = BayesianLogisticRegression().fit(X, np.repeat([0, 1], 10))
+    assert 0.02 <= model.temperature_ <= 50.0
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+# --- alpha_eps and method ------------------------------------------------------------------------------------------
+
+
+@data
+@pytest.mark.parametrize("criterion", ["leave-one-out", "training"])
+def test_the_automatic_alpha_eps_is_better_than_its_neighbours(X, y, criterion):
+    params = {"prior_variance": 2.0, "criterion": criterion}
+    model = BayesianLogisticRegression(**params).fit(X, y)
+    place = ALPHA_GRID.index(pytest.approx(model.alpha_eps_))
+    for neighbour in ALPHA_GRID[max(place - 1, 0) : place + 2]:
+        other = BayesianLogisticRegression(alpha_eps=neighbour, **params).fit(X, y)
+        assert other.score_ <= model.score_ + 1e-9
+
+
+def test_the_automatic_method_is_at_least_as_good_as_each():
+    params = {"alpha_eps": 0.2, "prior_variance": 2.0}
+    model = BayesianLogisticRegression("auto", **params).fit(X3, Y3)
+    scores = {
+        method: BayesianLogisticRegression(method, **params).fit(X3, Y3).score_
+        for method in ("variational", "moment", "laplace", "moment-ori")
+    }
+    assert model.method_ == max(scores, key=scores.get)
+    assert model.score_ == pytest.approx(max(scores.values()), abs=1e-9)
+
+
+def test_the_automatic_method_of_two_classes_keeps_one_latent():
+    model = BayesianLogisticRegression("auto", 0.2, 1.0, 2.0).fit(X2, Y2)
+    assert model.method_ in ("variational", "moment", "laplace")
+    assert model.predict_latent(X2)[0].shape == (N, 1)
+
+
+def test_gauss_is_never_tuned_in_alpha_eps():
+    model = BayesianLogisticRegression("gauss", prior_variance=1.0).fit(X3, Y3)
+    assert model.alpha_eps_ == 0.1
+    assert np.isfinite(model.predict_proba(X3)).all()
+
+
+@data
+def test_without_a_reservoir_the_numbers_given_are_used_and_the_rest_are_defaults(X, y):
+    model = BayesianLogisticRegression("auto", reservoir_size=0).fit(X, y)
+    assert (model.method_, model.alpha_eps_, model.temperature_, model.score_) == ("variational", 0.1, 1.0, None)
+    same = BayesianLogisticRegression("variational", 0.1, 1.0).fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(X), same.predict_proba(X))
+    given = BayesianLogisticRegression("moment", 0.3, "auto", reservoir_size=0).fit(X, y)
+    assert (given.method_, given.alpha_eps_, given.temperature_) == ("moment", 0.3, 1.0)
+
+
+def test_a_sample_of_rows_gives_nearly_the_score_of_all():
+    X, y = make_rows(2, n=2000)
+    whole, sampled = (new(temperature="auto", reservoir_size=size).fit(X, y) for size in (2000, 500))
+    assert sampled.score_ == pytest.approx(whole.score_, abs=0.1)
+    assert sampled.temperature_ == pytest.approx(whole.temperature_, rel=0.3)
+
+
+# --- prior variance ------------------------------------------------------------------------------------------------
+
+
+def evidence(model: BayesianLogisticRegression, factors=(1.0,)) -> list[float]:
+    """Of all latents, for each factor of the prior variance of the weights (not of intercepts)."""
+    alpha = torch.tensor(model.alpha_eps_).double()
+    likelihood = (
+        LogisticLikelihood(alpha) if len(model.classes_) == 2 else SoftmaxLikelihood(len(model.classes_), alpha)
+    )
+    natural = natural_parameters(model.statistics_, likelihood.target_table())
+    variances = (torch.from_numpy(np.r_[f * model.prior_variance_, model.intercept_variance]) for f in factors)
+    priors = (GaussianPrior.centred(variance, n_latents=likelihood.n_latents) for variance in variances)
+    return [float(log_evidence(prior, natural).sum()) for prior in priors]
+
+
+@data
+def test_another_prior_variance_than_the_automatic_one_has_less_evidence(X, y):
+    best, *others = evidence(new(prior_variance="auto").fit(X, y), [1.0, 0.5, 0.97, 1.03, 2.0])
+    assert max(others) < best
+
+
+@data
+def test_the_automatic_prior_variance_has_the_better_of_two_shapes(X, y):
+    X = X * [1.0, 30.0, 0.1]
+    (best,) = evidence(new(prior_variance="auto").fit(X, y))
+    for shape in (np.ones(3), 1.0 / X.var(0)):
+        others = evidence(new(prior_variance=shape).fit(X, y), np.exp(np.linspace(-15.0, 15.0, 100)))
+        assert max(others) <= best + 1e-9
+
+
+@data
+@pytest.mark.parametrize("powers", [[-6, 0, 7], [10, 10, 10], [-20, -20, -20]], ids=["each", "larger", "much-smaller"])
+def test_probabilities_do_not_depend_on_the_units_of_the_features(X, y, powers):
+    scale = 2.0 ** np.array(powers)
+    model, rescaled = new(prior_variance="auto").fit(X, y), new(prior_variance="auto").fit(X * scale, y)
+    np.testing.assert_allclose(rescaled.predict_proba(X * scale), model.predict_proba(X), rtol=0, atol=1e-9)
+
+
+def test_the_automatic_prior_variance_needs_no_rows():
+    model = new(prior_variance="auto", reservoir_size=0).fit(X3, Y3)
+    np.testing.assert_array_equal(model.prior_variance_, new(prior_variance="auto").fit(X3, Y3).prior_variance_)
+
+
+def test_features_that_say_nothing_are_shrunk():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 5)), rng.integers(0, 3, 300)
+    assert new(prior_variance="auto").fit(X, y).prior_variance_.max() < 0.1
+
+
+# --- when ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_is_tuned_again_each_time_its_rows_have_doubled():
+    X, y = make_rows(2, n=130)
+    model, seen = new(prior_variance="auto"), []
+    for start in range(0, 130, 10):
+        model.partial_fit(X[start : start + 10], y[start : start + 10])
+        seen.append(float(model.prior_variance_[0]))
+    changes = [10 * (i + 1) for i in range(1, 13) if seen[i] != seen[i - 1]]
+    assert changes == [20, 40, 80]
+
+
+def test_tune_chooses_anew_at_once():
+    X, y = make_rows(2, n=60)
+    model = new(prior_variance="auto").fit(X[:40], y[:40]).partial_fit(X[40:], y[40:])
+    stale = model.prior_variance_
+    np.testing.assert_allclose(model.tune().prior_variance_, new(prior_variance="auto").fit(X, y).prior_variance_)
+    assert (model.prior_variance_ != stale).all()
+
+
+def test_numbers_that_are_given_are_never_changed():
+    model = new().fit(X3, Y3).tune()
+    assert (model.alpha_eps_, model.temperature_) == (0.2, 1.5)
+    np.testing.assert_array_equal(model.prior_variance_, 2.0)
+
+
+def test_the_same_rows_give_the_same_choice_every_time():
+    first, second = (BayesianLogisticRegression(temperature=1.0).fit(X3, Y3) for _ in range(2))
+    np.testing.assert_array_equal(first.predict_proba(X3), second.predict_proba(X3))
+    assert (first.alpha_eps_, first.score_) == (second.alpha_eps_, second.score_)
