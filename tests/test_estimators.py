@@ -2,6 +2,7 @@
 
 import importlib
 
+import jaxtyping
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -22,6 +23,12 @@ def expected_failures(estimator):
     if isinstance(estimator, ADFClassifier | MomentumSGDClassifier):
         return dict.fromkeys(WEIGHT_CHECKS, "the check changes the order of the rows, which matters here")
     return {}
+
+
+@pytest.fixture(autouse=True)
+def _without_type_hints(monkeypatch):
+    """The checks give every parameter values of wrong types, which estimators must take until they are fitted."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)

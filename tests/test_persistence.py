@@ -98,7 +98,7 @@ def test_a_newer_format_is_refused_with_the_version_that_wrote_it(path):
 
 
 def test_another_kind_is_refused_with_the_way_to_load_it(path):
-    with pytest.raises(ModelFileError, match="holds a Toy, not a Other: load it with Toy.load"):
+    with pytest.raises(ModelFileError, match=r"holds a Toy, not a Other: load it with Toy\.load"):
         read_model(path, "Other", FORMAT)
 
 
@@ -175,7 +175,7 @@ def test_a_pickle_is_refused_and_not_executed(path, writer, tmp_path):
 def test_a_missing_file_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         read(tmp_path / "nowhere")
-    with pytest.raises(OSError, match="."):
+    with pytest.raises(IsADirectoryError):
         read(tmp_path)
 
 

@@ -84,7 +84,7 @@ def read_model(
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_KEY])
         text, digest = header["config"], header["digest"]
         found_kind, found_format, version = header["kind"], int(header["format"]), header["version"]
-    except (SafetensorError, ValueError, KeyError, TypeError, struct.error) as error:
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
         raise ModelFileError(
             f"{path} holds no model of gaussify, or only a part of one ({type(error).__name__}: {error}). Was it "
             "copied completely?"

@@ -26,7 +26,11 @@ def test_gradual_drift_comes_slowly():
     assert middle > late + 0.05
 
 
-@pytest.mark.parametrize("drift", ["abrupt", "gradual"])
+def test_without_drift_the_first_law_holds():
+    assert min(accuracy_of_first_law("none", part) for part in (1, 5, 9)) > 0.75
+
+
+@pytest.mark.parametrize("drift", ["none", "abrupt", "gradual"])
 def test_all_classes_turn_up_and_features_are_standard(drift):
     X, y = make_drifting_stream(2000, n_features=4, n_classes=5, drift=drift, random_state=0)
     assert X.shape == (2000, 4)
@@ -57,7 +61,7 @@ def test_the_seed_decides(make):
     [
         ({"n": 0}, "The 'n' parameter of make_drifting_stream must be an integer of at least 1; got 0"),
         ({"n": 5, "n_classes": 1}, "'n_classes' .* at least 2; got 1"),
-        ({"n": 5, "drift": "slow"}, "'drift' .* one of 'abrupt', 'gradual'; got 'slow'"),
+        ({"n": 5, "drift": "slow"}, "'drift' .* one of 'none', 'abrupt', 'gradual'; got 'slow'"),
     ],
 )
 def test_bad_arguments_are_named(options, message):

@@ -6,12 +6,12 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from posterior.joint_gaussian import condition_jointly
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from gaussify import BayesianLogisticRegression, LogisticLikelihood, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
+from posterior.joint_gaussian import condition_jointly
 
 FIXED = {"alpha_eps": 0.2, "temperature": 1.5, "prior_variance": 2.0}
 
@@ -65,17 +65,17 @@ def test_latents_and_weights_equal_the_conditioned_joint_gaussian(X, y, kind, fi
     targets = laplace_targets(y, y.max() + 1, alpha_eps, kind)
     mean, variance = model.predict_latent(new_rows)
     assert mean.shape[1] == targets[0].shape[1]
-    for l in range(mean.shape[1]):
-        weights = condition_jointly(Phi, targets[0][:, l], targets[1][:, l], np.zeros(len(variances)), variances)
-        np.testing.assert_allclose(mean[:, l], Phi_new @ weights.mean / temperature, rtol=1e-8, atol=1e-9)
+    for k in range(mean.shape[1]):
+        weights = condition_jointly(Phi, targets[0][:, k], targets[1][:, k], np.zeros(len(variances)), variances)
+        np.testing.assert_allclose(mean[:, k], Phi_new @ weights.mean / temperature, rtol=1e-8, atol=1e-9)
         expected = np.einsum("ni,ij,nj->n", Phi_new, weights.covariance, Phi_new) / temperature**2
-        np.testing.assert_allclose(variance[:, l], expected, rtol=1e-7)
-        np.testing.assert_allclose(model.coef_[l], weights.mean[:3] / temperature, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(variance[:, k], expected, rtol=1e-7)
+        np.testing.assert_allclose(model.coef_[k], weights.mean[:3] / temperature, rtol=1e-8, atol=1e-9)
         np.testing.assert_allclose(
-            model.covariance_[l], weights.covariance[:3, :3] / temperature**2, rtol=1e-6, atol=1e-9
+            model.covariance_[k], weights.covariance[:3, :3] / temperature**2, rtol=1e-6, atol=1e-9
         )
         intercept = weights.mean[3] / temperature if fit_intercept else 0.0
-        np.testing.assert_allclose(model.intercept_[l], intercept, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(model.intercept_[k], intercept, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_features_that_come_late_were_zero_before(fit_intercept, params):
 
 
 def test_features_never_become_fewer():
-    with pytest.raises(InvalidArgumentError, match="'n_features' parameter of BayesianLogisticRegression.widen"):
+    with pytest.raises(InvalidArgumentError, match=r"'n_features' parameter of BayesianLogisticRegression\.widen"):
         new().fit(X3, Y3).widen(2)
 
 
@@ -261,7 +261,7 @@ def test_rows_of_zeros_give_the_shares_of_the_classes_their_order():
 
 
 def test_fit_refuses_one_class_and_says_what_to_do():
-    with pytest.raises(InvalidArgumentError, match="at least two classes; got only the class 1.*partial_fit"):
+    with pytest.raises(InvalidArgumentError, match=r"at least two classes; got only the class 1.*partial_fit"):
         new().fit(X3, np.ones(40))
 
 

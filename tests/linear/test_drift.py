@@ -24,13 +24,13 @@ def prequential_log_loss(X, y, forgetting: float) -> float:
 
 @pytest.mark.parametrize(("drift", "least"), [("abrupt", 0.2), ("gradual", 0.1)])
 def test_forgetting_gains_where_the_stream_drifts(drift, least):
-    X, y = make_drifting_stream(1500, n_features=5, n_classes=3, drift=drift, random_state=0)
+    X, y = make_drifting_stream(1000, n_features=5, n_classes=3, drift=drift, random_state=0)
     assert prequential_log_loss(X, y, 0.99) < prequential_log_loss(X, y, 1.0) - least
 
 
 def test_forgetting_loses_little_without_drift_and_more_the_more_is_forgotten():
-    X, y = make_drifting_stream(3000, n_features=5, n_classes=3, drift="abrupt", random_state=1)
-    X, y = X[:1500], y[:1500]  # of one law
+    X, y = make_drifting_stream(2000, n_features=5, n_classes=3, drift="abrupt", random_state=1)
+    X, y = X[:1000], y[:1000]  # of one law
     remembering, slow, fast = (prequential_log_loss(X, y, forgetting) for forgetting in (1.0, 0.995, 0.9))
     assert slow < remembering + 0.03
     assert fast > slow

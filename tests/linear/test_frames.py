@@ -118,6 +118,6 @@ def test_frames_with_missing_numbers_or_text_are_refused_and_change_nothing(fram
     before = model.predict_proba(frame(X, COLUMNS))
     columns = {name: X[:4, i].tolist() for i, name in enumerate(COLUMNS)}
     columns["height"] = [0.1, bad, 0.2, 0.3] if bad is None else [bad] * 4
-    with pytest.raises(ValueError, match="contains NaN|could not convert string to float"):
+    with pytest.raises(ValueError, match=r"contains NaN|could not convert string to float"):
         model.partial_fit((pd if frame is FRAMES["pandas"] else pl).DataFrame(columns), Y[:4])
     np.testing.assert_array_equal(model.predict_proba(frame(X, COLUMNS)), before)

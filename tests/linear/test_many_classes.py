@@ -4,7 +4,10 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from gaussify import BayesianLogisticRegression
 
 FIT = """
 import json, resource, time
@@ -40,3 +43,11 @@ def test_3100_classes_of_128_features_fit_and_predict_within_4_gb():
     assert found["gigabytes"] < 4.0
     assert found["largest_error_of_a_sum"] < 1e-6
     assert found["right"] > 0.9
+
+
+@pytest.mark.parametrize("labels", [np.arange(30), np.array([f"word {i}" for i in range(30)])], ids=["int", "text"])
+def test_a_chunk_of_as_many_classes_as_rows_is_learnt_without_a_warning(labels):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    model = BayesianLogisticRegression(alpha_eps=0.1, temperature=1.0, prior_variance=1.0).partial_fit(X, labels)
+    model.partial_fit(X, labels.tolist())
+    assert model.predict_proba(X).shape == (30, 30)

@@ -147,7 +147,7 @@ def test_a_truncated_model_is_refused(path):
     data = path.read_bytes()
     for length in (0, 7, 100, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:length])
-        with pytest.raises(ModelFileError, match="model.gaussify holds no model of gaussify, or only a part"):
+        with pytest.raises(ModelFileError, match=r"model\.gaussify holds no model of gaussify, or only a part"):
             BayesianLogisticRegression.load(path)
 
 

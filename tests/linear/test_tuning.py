@@ -209,7 +209,7 @@ def test_the_automatic_prior_variance_has_the_better_of_two_shapes(X, y):
 
 
 @data
-@pytest.mark.parametrize("powers", [[-6, 0, 7], [10, 10, 10], [-20, -20, -20]], ids=["each", "larger", "much-smaller"])
+@pytest.mark.parametrize("powers", [[10, 10, 10], [-20, -20, -20]], ids=["larger", "much-smaller"])
 def test_probabilities_do_not_depend_on_the_units_of_the_features(X, y, powers):
     scale = 2.0 ** np.array(powers)
     model, rescaled = new(prior_variance="auto").fit(X, y), new(prior_variance="auto").fit(X * scale, y)

@@ -70,7 +70,7 @@ def test_a_matrix_that_needs_little_gets_no_more_because_another_needs_much():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_an_indefinite_matrix_is_an_error_that_names_its_smallest_eigenvalue(dtype):
-    with pytest.raises(NumericalError, match="not positive definite.*smallest eigenvalue is -3"):
+    with pytest.raises(NumericalError, match=r"not positive definite.*smallest eigenvalue is -3"):
         stable_cholesky(torch.tensor([[1.0, 4.0], [4.0, 1.0]], dtype=dtype))
 
 

@@ -1,6 +1,7 @@
 """Rows that wait in a buffer, against statistics of all rows at once."""
 
 import weakref
+from itertools import pairwise
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ cuts = st.lists(st.integers(0, 40), max_size=8).map(lambda inner: [0, *sorted(in
 @given(cuts, st.data())
 def test_any_chunking_with_or_without_weights_equals_all_rows_at_once(ends, data):
     accumulator, used = StatisticsAccumulator(ClassStatistics.zeros(3, 2)), torch.ones(40, dtype=torch.float64)
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in pairwise(ends):
         weighted = data.draw(st.booleans())
         if weighted:
             used[start:end] = WEIGHT[start:end]
@@ -40,7 +41,7 @@ def test_any_chunking_with_or_without_weights_equals_all_rows_at_once(ends, data
 @given(cuts, st.data())
 def test_scaling_between_chunks_equals_scaled_weights(ends, data):
     accumulator, left = StatisticsAccumulator(ClassStatistics.zeros(3, 2)), torch.ones(40, dtype=torch.float64)
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in pairwise(ends):
         factor = data.draw(st.sampled_from([1.0, 0.5, 0.25, 2.0]))
         accumulator.scale(factor)
         left[:start] *= factor

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from posterior.joint_gaussian import condition_jointly
 from torch.distributions import MultivariateNormal
 from torch.testing import assert_close
 
@@ -20,6 +19,7 @@ from gaussify.posterior import (
     observe_,
     sample,
 )
+from posterior.joint_gaussian import condition_jointly
 
 ALPHA = torch.tensor([0.3, 0.05, 0.7], dtype=torch.float64)
 LIKELIHOODS = {

@@ -134,6 +134,13 @@ def test_soft_labels_and_counts_say_what_their_targets_say():
     assert_same(natural_parameters_of_rows(features, targets, weight), definition(features, targets, weight))
 
 
+def test_targets_of_the_default_dtype_go_with_rows_of_float64():
+    features, labels, _ = random_rows(4)
+    targets = SoftmaxLikelihood(4).encode(labels)
+    expected = natural_parameters_of_rows(features, PseudoTargets(targets.mean.double(), targets.variance.double()))
+    assert_same(natural_parameters_of_rows(features, targets), expected, torch.float32)
+
+
 def test_a_table_of_the_default_dtype_goes_with_statistics_of_float64():
     features, labels, _ = random_rows(4)
     statistics = ClassStatistics.from_rows(features, labels, n_classes=4)

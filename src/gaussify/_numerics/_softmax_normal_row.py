@@ -38,7 +38,7 @@ def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarr
     Examples
     --------
     >>> expected_softmax_row(np.array([2.0, 0.0, 0.0]), np.full(3, 9.0)).round(4)
-    array([0.5170, 0.2415, 0.2415])
+    array([0.517 , 0.2415, 0.2415])
     """
     if mean.size == 2:
         difference, total = float(mean[1] - mean[0]), float(variance[0] + variance[1])

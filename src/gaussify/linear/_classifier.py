@@ -96,9 +96,9 @@ class BayesianLogisticRegression(StreamingClassifier):
     temperature : float or "auto"
         Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     prior_variance : float, one per feature, or "auto"
-        Of the weights. ``"auto"`` maximises the evidence, from the statistics alone, over a common factor and the
-        choice between the same variance for each feature and one in inverse proportion to the variance of the feature,
-        which makes the model independent of the features' units.
+        Of the weights. ``"auto"`` maximises the evidence, from the statistics alone: over a common factor, and the
+        choice between the same variance for all features and one in inverse proportion to the variance of each feature
+        (right where their units have nothing to do with each other).
     forgetting : float
         Factor in (0, 1] by which each row reduces the weight of all rows before it: a row counts 1 / (1 - forgetting)
         rows long. The prior is never forgotten: without new rows the posterior returns to it.
@@ -214,9 +214,11 @@ class BayesianLogisticRegression(StreamingClassifier):
         All but ``forgetting`` (which acts on rows as they come), ``fit_intercept``, ``reservoir_size`` and
         ``random_state`` (which need another ``fit``) take effect at once.
         """
-        super().set_params(**params)
-        if hasattr(self, "classes_"):
-            self._given, self._choice, self._posterior = self._checked_params(), None, None
+        with unchanged_on_error(self):
+            super().set_params(**params)
+            if hasattr(self, "classes_"):
+                self._given, self._choice, self._posterior = self._checked_params(), None, None
+                self._check_number_of_classes(len(self.classes_))
         return self
 
     def tune(self: _Model) -> _Model:
@@ -307,10 +309,9 @@ class BayesianLogisticRegression(StreamingClassifier):
             raise InvalidArgumentError(
                 f"{type(self).__name__}.widen needs features without names and one prior variance for all."
             )
-        order = torch.arange(n_features + bool(self.fit_intercept))
-        order[n_old:] = torch.cat(
-            [order[n_old + bool(self.fit_intercept) :], order[n_old : n_old + bool(self.fit_intercept)]]
-        )
+        n_constants = self._accumulator.n_features - n_old  # they stay last
+        kept, more = torch.arange(n_old), torch.arange(n_old + n_constants, n_features + n_constants)
+        order = torch.cat([kept, more, torch.arange(n_old, n_old + n_constants)])
         grown = self._accumulator.statistics.grow(n_features=len(order))
         self._accumulator = StatisticsAccumulator(
             ClassStatistics(grown.count, grown.feature_sum[:, order], grown.gram[:, order][:, :, order])
@@ -320,7 +321,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             self._reservoir.widen(n_features)
         self.n_features_in_, self._posterior = n_features, None
         if self._choice is not None:  # until the next tuning, new features have the prior that is usual so far
-            old, constant = self._choice.prior_variance.split([n_old, len(order) - n_features])
+            old, constant = self._choice.prior_variance.split([n_old, n_constants])
             more = old.median().expand(n_features - n_old)
             self._choice = self._choice._replace(prior_variance=torch.cat([old, more, constant]))
         return self
@@ -341,7 +342,13 @@ class BayesianLogisticRegression(StreamingClassifier):
             "choice": None
             if choice is None
             else {"method": str(choice.method), "temperature": choice.temperature, "score": choice.score},
-            "log_limit": None if self._reservoir is None else self._reservoir.present_log_limit,
+            "reservoir": None
+            if self._reservoir is None
+            else {
+                "size": self._reservoir.size,
+                "seed": self._reservoir.seed,
+                "log_limit": self._reservoir.present_log_limit,
+            },
         }
         tensors = {
             "count": statistics.count,
@@ -374,12 +381,12 @@ class BayesianLogisticRegression(StreamingClassifier):
             self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
         self._begin(self.n_features_in_)
         self._admit(classes)
-        statistics = ClassStatistics(tensors["count"], tensors["feature_sum"], tensors["gram"])
-        for name, expected in vars(self._accumulator.statistics).items():
-            found = getattr(statistics, name)
-            if found.shape != expected.shape or not bool(torch.isfinite(found).all()):
-                raise ValueError(f"{name} must be finite, of shape {tuple(expected.shape)}")
-        self._accumulator = StatisticsAccumulator(statistics)
+        n_features = tensors["gram"].shape[-1]  # not of the parameter: it may have been changed after fitting
+        _expect(self.n_features_in_ <= n_features <= self.n_features_in_ + 1, "gram has one column for each feature")
+        expected = vars(ClassStatistics.zeros(len(classes), n_features))
+        for name, tensor in expected.items():
+            _expect_like(tensors[name], tensor.shape, name)
+        self._accumulator = StatisticsAccumulator(ClassStatistics(*(tensors[name] for name in expected)))
         self.n_rows_seen_ = int(config["n_rows_seen"])
         self._n_rows_tuned, self._n_classes_tuned = int(config["n_rows_tuned"]), int(config["n_classes_tuned"])
         if config["choice"] is not None:
@@ -390,10 +397,24 @@ class BayesianLogisticRegression(StreamingClassifier):
                 tensors["choice.prior_variance"],
                 config["choice"]["score"],
             )
-        if self._reservoir is not None:
+            _expect(self._choice.temperature > 0.0, "temperature is positive")
+            _expect(self._choice.alpha_eps.shape in ((), (len(classes),)), "alpha_eps is a number or one per class")
+            _expect(bool((self._choice.alpha_eps > 0.0).all()), "alpha_eps is positive")
+            _expect_like(self._choice.prior_variance, (n_features,), "prior_variance")
+        self._reservoir = None
+        if config["reservoir"] is not None:
+            size, seed, log_limit = (config["reservoir"][name] for name in ("size", "seed", "log_limit"))
+            self._reservoir = Reservoir(int(size), seed=int(seed), n_features=self.n_features_in_)
+            self._reservoir.set_classes(classes)
             arrays = {name: tensors[f"reservoir.{name}"].numpy() for name in ReservoirRows._fields}
             arrays["key"] = arrays["key"].view(np.uint64)
-            self._reservoir.restore(ReservoirRows(**arrays), float(config["log_limit"]))
+            rows = ReservoirRows(**arrays)
+            _expect(
+                rows.features.shape == (len(rows.key), self.n_features_in_), "rows have one column for each feature"
+            )
+            _expect({len(array) for array in rows} == {len(rows.key)}, "rows are complete")
+            _expect(bool(np.isin(rows.labels, np.arange(len(classes))).all()), "rows have known labels")
+            self._reservoir.restore(rows, float(log_limit))
 
     @property
     def statistics_(self) -> ClassStatistics:
@@ -414,7 +435,7 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     @property
     def prior_variance_(self) -> Floats:
-        return self._tuned().prior_variance[: self.n_features_in_].numpy()
+        return self._tuned().prior_variance[: self.n_features_in_].numpy().copy()
 
     @property
     def score_(self) -> float | None:
@@ -432,7 +453,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     @property
     def intercept_(self) -> Floats:
         mean = self._current().mean
-        if not self.fit_intercept:
+        if self._accumulator.n_features == self.n_features_in_:
             return np.zeros(mean.shape[0])
         return (mean[:, -1] / self.temperature_).numpy()
 
@@ -447,10 +468,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._choice = self._posterior = None
 
     def _make_room(self, places: Indices, classes: NDArray) -> None:
-        if self._given.kind is LikelihoodKind.LOGISTIC and len(classes) > 2:
-            raise InvalidArgumentError(
-                f"likelihood='logistic' is for two classes; got {len(classes)}. likelihood='auto' takes any number."
-            )
+        self._check_number_of_classes(len(classes))
         self._accumulator = StatisticsAccumulator(_spread(self._accumulator.statistics, places, len(classes)))
         if self._reservoir is not None:
             self._reservoir = self._reservoir.copy()
@@ -458,12 +476,6 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._posterior = None
 
     def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
-        alpha_eps = self._given.alpha_eps
-        if alpha_eps is not None and alpha_eps.ndim and len(alpha_eps) != len(self.classes_):
-            raise InvalidArgumentError(
-                f"'alpha_eps' of {type(self).__name__} must be a number or one per class; got {len(alpha_eps)} numbers "
-                f"for {len(self.classes_)} classes. With classes that are not known beforehand, give one number."
-            )
         rows = max(1, _BLOCK // self._accumulator.n_features)
         for start in range(0, len(X), rows):
             part = slice(start, start + rows)
@@ -603,18 +615,40 @@ class BayesianLogisticRegression(StreamingClassifier):
             predictive=option("predictive", PredictiveMethod),
         )
 
+    def _check_number_of_classes(self, n_classes: int) -> None:
+        alpha_eps = self._given.alpha_eps
+        if self._given.kind is LikelihoodKind.LOGISTIC and n_classes > 2:
+            raise InvalidArgumentError(
+                f"likelihood='logistic' is for two classes; got {n_classes}. likelihood='auto' takes any number."
+            )
+        if alpha_eps is not None and alpha_eps.ndim and len(alpha_eps) != n_classes:
+            raise InvalidArgumentError(
+                f"'alpha_eps' of {type(self).__name__} must be a number or one per class; got {len(alpha_eps)} numbers "
+                f"for {n_classes} classes. With classes that are not known beforehand, give one number."
+            )
+
     def _check_mergeable(self, other: "BayesianLogisticRegression") -> None:
         names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
         differing = {
             "number of features": (self.n_features_in_, other.n_features_in_),
-            "fit_intercept": (bool(self.fit_intercept), bool(other.fit_intercept)),
+            "fit_intercept": tuple(m._accumulator.n_features > m.n_features_in_ for m in (self, other)),
             "type of labels": tuple("text" if m.classes_.dtype.kind == "U" else "number" for m in (self, other)),
-            "random_state": (self.random_state, other.random_state),
+            "random_state": tuple(None if m._reservoir is None else m._reservoir.seed for m in (self, other)),
             "names of features": (names[0], names[1]) if all(names) else (None, None),
         }
         for what, (own, theirs) in differing.items():
-            if own != theirs:
+            if own != theirs and None not in (own, theirs):
                 raise InvalidArgumentError(f"Models to merge must have the same {what}; got {own} and {theirs}.")
+
+
+def _expect(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"it is not so that {what}")
+
+
+def _expect_like(tensor: Tensor, shape: tuple[int, ...], name: str) -> None:
+    sound = tensor.shape == shape and tensor.dtype == torch.float64 and bool(torch.isfinite(tensor).all())
+    _expect(sound, f"{name} holds finite float64 numbers of shape {tuple(shape)}")
 
 
 def _is_auto(value: Any) -> bool:

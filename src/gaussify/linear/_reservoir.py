@@ -163,17 +163,17 @@ class Reservoir:
             )
         features, labels, weight, key, log_rank = (np.concatenate(parts) for parts in zip(*self._kept, strict=True))
         _, first, place = np.unique(key, return_index=True, return_inverse=True)
-        weight = np.bincount(place, weight).astype(np.float64)
+        gross, weight = (np.bincount(place, w).astype(np.float64) for w in (np.abs(weight), weight))
         # copies of a row under forgetting: the latest, whose rank is smallest, stands for all
         rank = np.full(len(first), np.inf)
         np.minimum.at(rank, place, log_rank)
-        keep = np.flatnonzero((weight > 1e-9 * weight.max(initial=0.0)) & (rank < self.log_limit))
+        keep = np.flatnonzero((weight > 1e-9 * gross) & (rank < self.log_limit))
         keep = keep[np.lexsort((key[first][keep], rank[keep]))]
         if len(keep) > self.size:
             self.log_limit = float(rank[keep[self.size]])
             if self._age == 0.0:
-                below = min(-math.expm1(-math.exp(self.log_limit)) + 1e-9, 1.0)
-                self._key_limit = np.uint64(int(below * int(_LAST_KEY)))
+                below = -math.expm1(-math.exp(self.log_limit)) + 1e-9
+                self._key_limit = np.uint64(int(below * 2**64)) if below < 1.0 else _LAST_KEY
             keep = keep[: self.size]
         rows = ReservoirRows(features[first][keep], labels[first][keep], weight[keep], key[first][keep], rank[keep])
         self._kept, self._n_kept = [rows], len(keep)

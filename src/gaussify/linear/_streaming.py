@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Model = TypeVar("Model", bound="StreamingClassifier")
 
+_LARGEST = 1e140  # whose square can still be summed
+
 
 class StreamingClassifier(ClassifierMixin, BaseEstimator):
     """A classifier that learns from rows as they come; ``fit`` is to learn from all of them at once.
@@ -118,15 +120,19 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
         """Rows as float64, of the width and with the column names that were learnt."""
         if not hasattr(self, "classes_"):  # scikit-learn's own check takes as long as a prediction
             check_is_fitted(self, "classes_")
-        if self._is_plain(X):
-            return X
-        return validate_data(self, X, reset=False, dtype=np.float64)
+        if not self._is_plain(X):
+            with np.errstate(invalid="ignore"):  # infinities of both signs have no sum
+                X = validate_data(self, X, reset=False, dtype=np.float64)
+            _check_size(X, type(self).__name__)
+        return X
 
     def _check_rows(self, X: Any, y: Any, sample_weight: Any, *, first: bool) -> tuple[Floats, NDArray, Floats | None]:
         owner = type(self).__name__
         plain_labels = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuU"
         if first or not (plain_labels and self._is_plain(X) and len(X) == len(y)):
-            X, y = validate_data(self, X, y, reset=first, dtype=np.float64)
+            with np.errstate(invalid="ignore"):
+                X, y = validate_data(self, X, y, reset=first, dtype=np.float64)
+            _check_size(X, owner)
             y = _as_labels(y, owner)
         if not first and (y.dtype.kind == "U") != (self.classes_.dtype.kind == "U"):
             raise InvalidArgumentError(
@@ -151,7 +157,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
             and X.shape[0] > 0
             and X.shape[1] == self.n_features_in_
             and not hasattr(self, "feature_names_in_")
-            and bool(np.isfinite(X).all())
+            and bool(-_LARGEST < X.min() and X.max() < _LARGEST)  # which is false for what is not a number
         )
 
     def _admit(self, classes: NDArray) -> None:
@@ -182,6 +188,14 @@ def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
+
+
+def _check_size(X: Floats, owner: str) -> None:
+    if not np.abs(X).max() < _LARGEST:
+        raise InvalidArgumentError(
+            f"'X' of {owner} must lie within ±{_LARGEST:g}, as squares are summed; got {np.abs(X).max():g}, which "
+            "is too large. Rescale that column."
+        )
 
 
 def _as_labels(y: NDArray, owner: str) -> NDArray:

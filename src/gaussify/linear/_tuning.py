@@ -235,6 +235,8 @@ def is_usable(rows: LabelledRows) -> bool:
 def prior_shapes(statistics: ClassStatistics, n_features: int) -> list[Float[Tensor, " f"]]:
     """Return the same prior variance for every feature, and the inverse of each feature's own variance.
 
+    The former is the inverse of the mean of those variances, so that a factor means the same for both in any units.
+
     The last of the statistics' features is a constant if there are more than ``n_features``.
     """
     total = statistics.count.sum().clamp_min(torch.finfo(torch.float64).tiny)
@@ -242,7 +244,8 @@ def prior_shapes(statistics: ClassStatistics, n_features: int) -> list[Float[Ten
     mean = statistics.feature_sum.sum(0)[:n_features] / total
     variance = square - mean.square() if statistics.n_features > n_features else square
     variance = torch.where(variance > 1e-12 * square, variance, square)  # a constant column has none
-    return [torch.ones_like(square), 1.0 / torch.where(variance > 0.0, variance, 1.0)]
+    variance = torch.where(variance > 0.0, variance, 1.0)
+    return [torch.full_like(variance, 1.0 / variance.mean().item()), 1.0 / variance]
 
 
 def make_likelihood(

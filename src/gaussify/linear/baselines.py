@@ -163,7 +163,8 @@ def absorb_(
 class ADFClassifier(StreamingClassifier):
     r"""Assumed density filtering in the exact softmax model, one row at a time [1]_.
 
-    The posterior of the weights of each class is a Gaussian of its own, with all correlations. A row multiplies it by
+    The posterior of the weights of each class is a Gaussian of its own, with all correlations between these weights and
+    none with those of other classes. A row multiplies it by
     :math:`\mathrm{softmax}_y`, and the Gaussian with the moments of that takes its place (:func:`absorb_`); the moments
     come from the log-normaliser and its derivatives, which simple Monte Carlo estimates (:func:`log_normaliser`).
     A row costs K d², and K numbers for each sample; memory is K d² numbers.
