@@ -354,7 +354,7 @@ def test_columns_that_are_not_numbers_are_refused(column, alone):
 
 @pytest.mark.parametrize(
     "value",
-    [True, 2, np.bool_(True), np.int8(3), np.float32(0.5), np.float16(0.5), Decimal("0.25"), Fraction(1, 4), 1e300],
+    [True, 2, np.bool_(True), np.int8(3), np.float32(0.5), np.float16(0.5), Decimal("0.25"), Fraction(1, 4), 1e100],
     ids=repr,
 )
 def test_numbers_of_any_kind_are_learnt(value):

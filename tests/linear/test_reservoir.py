@@ -38,7 +38,7 @@ orders = st.permutations(range(N)).map(np.array)
 cuts = st.lists(st.integers(0, N), max_size=12).map(sorted)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(order=orders, ends=cuts, size=st.sampled_from([1, SIZE, N - 1, N, 1000]), weighted=st.booleans())
 def test_the_sample_depends_neither_on_the_order_nor_on_the_chunks(order, ends, size, weighted):
     weight = WEIGHT if weighted else None
@@ -49,7 +49,7 @@ def test_the_sample_depends_neither_on_the_order_nor_on_the_chunks(order, ends, 
     assert_same(parts, filled(X, Y, weight, size=size))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(shard=st.lists(st.integers(0, 2), min_size=N, max_size=N).map(np.array), weighted=st.booleans())
 def test_shards_merge_to_the_sample_of_all_rows(shard, weighted):
     weight = WEIGHT if weighted else np.ones(N)
@@ -100,7 +100,7 @@ def test_every_row_is_kept_equally_often_over_seeds(kind):
         "one-hot": np.eye(N),
         "powers-of-two": np.array([[2.0**i, 0.0] for i in range(N)]),
     }[kind]
-    n_seeds, kept = 600, np.zeros(N)
+    n_seeds, kept = 300, np.zeros(N)
     place = {row.tobytes(): i for i, row in enumerate(rows)}
     for seed in range(n_seeds):
         for row in filled(rows, Y, seed=seed).rows().features:
@@ -165,7 +165,7 @@ def test_unlearning_a_part_of_a_weight_leaves_the_rest():
     assert_same(reservoir, filled(X[:5], Y[:5], np.array([2.0, 2.0, 3.0, 3.0, 3.0])))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(ends=cuts, rate=st.sampled_from([0.01, 0.5, 20.0]), size=st.sampled_from([5, SIZE, N]))
 def test_the_sample_under_forgetting_does_not_depend_on_the_chunks(ends, rate, size):
     def stream(ends):
@@ -210,7 +210,7 @@ def test_forgetting_prefers_recent_rows():
 @pytest.mark.parametrize("rate", [0.0, 0.1], ids=["remembering", "forgetting"])
 def test_memory_is_bounded(n, rate):
     reservoir, rng, largest = new(size=100), np.random.default_rng(0), 0
-    for _ in range(500 // n + 5):
+    for _ in range(300 // n + 5):
         reservoir.decay(rate * n)
         reservoir.add(rng.normal(size=(n, 2)), rng.integers(0, 3, n), age=rate * np.arange(n - 1, -1, -1.0))
         largest = max(largest, len(pickle.dumps(reservoir)))

@@ -81,7 +81,7 @@ def test_the_training_score_is_the_more_optimistic_one():
 
 @data
 @pytest.mark.parametrize("criterion", ["leave-one-out", "training"])
-@pytest.mark.parametrize("given", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("given", [0.5, 1.0])
 def test_the_automatic_temperature_scores_at_least_as_well_as_any_other(X, y, criterion, given):
     X, y = X[:FEW], y[:FEW]
     model = new(temperature="auto", criterion=criterion).fit(X, y)

@@ -23,7 +23,7 @@ def assert_same(actual: ClassStatistics, expected: ClassStatistics) -> None:
 cuts = st.lists(st.integers(0, 40), max_size=8).map(lambda inner: [0, *sorted(inner), 40])
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(cuts, st.data())
 def test_any_chunking_with_or_without_weights_equals_all_rows_at_once(ends, data):
     accumulator, used = StatisticsAccumulator(ClassStatistics.zeros(3, 2)), torch.ones(40, dtype=torch.float64)
@@ -37,7 +37,7 @@ def test_any_chunking_with_or_without_weights_equals_all_rows_at_once(ends, data
     assert_same(accumulator.statistics, ClassStatistics.from_rows(FEATURES, LABELS, used))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(cuts, st.data())
 def test_scaling_between_chunks_equals_scaled_weights(ends, data):
     accumulator, left = StatisticsAccumulator(ClassStatistics.zeros(3, 2)), torch.ones(40, dtype=torch.float64)

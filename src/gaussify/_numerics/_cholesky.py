@@ -25,18 +25,21 @@ def stable_cholesky(matrix: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batc
             [0., 3.]])
     """
     factor, info = torch.linalg.cholesky_ex(matrix)
-    if not bool(info.any()):
-        return factor
     if not bool(torch.isfinite(matrix).all()):
         raise NumericalError("A matrix that is to be factorised holds infinities or NaN; are the inputs of sane scale?")
+    failed = info != 0
+    if not bool(failed.any()):
+        return factor
     # a diagonal of zeros would stay zero in relative terms
     diagonal = matrix.diagonal(dim1=-2, dim2=-1).clamp_min(torch.finfo(matrix.dtype).tiny)
+    relative, failing = torch.zeros_like(info, dtype=matrix.dtype), failed
     for jitter in _JITTERS:
-        added = (jitter * diagonal) * (info != 0)[..., None]
-        factor, still = torch.linalg.cholesky_ex(matrix + torch.diag_embed(added))
-        if not bool(still.any()):
+        relative = torch.where(failing, jitter, relative)
+        factor, info = torch.linalg.cholesky_ex(matrix + torch.diag_embed(relative[..., None] * diagonal))
+        failing = info != 0
+        if not bool(failing.any()):
             warnings.warn(
-                f"{int((info != 0).sum())} of {info.numel()} matrices were not positive definite; {jitter:g} of the "
+                f"{int(failed.sum())} of {failed.numel()} matrices were not positive definite; up to {jitter:g} of the "
                 "diagonal was added to them. Columns that are nearly multiples of each other, or a prior that is too "
                 "broad, can be the cause.",
                 JitterWarning,

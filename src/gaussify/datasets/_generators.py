@@ -7,7 +7,7 @@ from jaxtyping import Float, Int64
 
 from gaussify._validation import check_count, check_option
 
-_LOGIT_STD = 4.0  # the best guess is then right for about four of five rows of three classes
+_LOGIT_STD = 4.0  # the best guess is then right for about six of seven rows of three classes
 
 
 class Drift(StrEnum):

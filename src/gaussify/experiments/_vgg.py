@@ -1,7 +1,7 @@
 r"""VGG-11 for images of 32 × 32 pixels, and its last pooled layer as features of CIFAR-10.
 
-The paper streams features of a pretrained VGG-11. No weights can be downloaded here without trusting a pickle, so the
-network is trained by this module, on the *first* half of the training images at hand; the stream is the *other* half.
+The paper streams features of a pretrained VGG-11. No pretrained weights can be downloaded here, so the network is
+trained by this module, on the *first* half of the training images at hand; the stream is the *other* half.
 Features that were fitted to the labels they are streamed with would make every method look better than it is.
 """
 

@@ -381,6 +381,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
         self._begin(self.n_features_in_)
         self._admit(classes)
+        _expect(len(self.classes_) == len(classes), "classes are different")
         n_features = tensors["gram"].shape[-1]  # not of the parameter: it may have been changed after fitting
         _expect(self.n_features_in_ <= n_features <= self.n_features_in_ + 1, "gram has one column for each feature")
         expected = vars(ClassStatistics.zeros(len(classes), n_features))
@@ -488,12 +489,16 @@ class BayesianLogisticRegression(StreamingClassifier):
             age = -math.log(forgetting) * np.arange(len(X) - 1, -1, -1.0)
             left = torch.from_numpy(np.exp(-age))
             weight = left if weight is None else weight * left
+        reservoir = self._reservoir
+        if reservoir is not None:
+            reservoir = reservoir.copy()  # until nothing can go wrong any more
+            if age is not None:
+                reservoir.decay(-math.log(forgetting) * len(X))
+            reservoir.add(X, labels, sample_weight, age=age)
+        if forgetting != 1.0:
             self._accumulator.scale(forgetting ** len(X))
-            if self._reservoir is not None:
-                self._reservoir.decay(-math.log(forgetting) * len(X))
         self._accumulator.append(features, torch.from_numpy(labels), weight)
-        if self._reservoir is not None:
-            self._reservoir.add(X, labels, sample_weight, age=age)
+        self._reservoir = reservoir
         self.n_rows_seen_ += len(X)
         if self._posterior is not None:
             few = len(X) <= _FEW_ROWS and len(self._waiting) + len(X) <= _FEW_ROWS and self._n_updates < _MOST_UPDATES

@@ -13,6 +13,7 @@ Indices = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
 _LAST_KEY = np.uint64(2**64 - 1)
+_FADED = 1e-100  # weight under which a row counts as forgotten
 _IN_CACHE = 1 << 14  # numbers that are hashed at a time
 
 
@@ -137,7 +138,9 @@ class Reservoir:
     def rows(self) -> ReservoirRows:
         """Return the sample, its weights as they are now, in the order of rank."""
         rows = self._sorted_out()
-        return rows._replace(weight=rows.weight * np.exp(-self._age), log_rank=rows.log_rank + self._age)
+        left = rows._replace(weight=rows.weight * np.exp(-self._age), log_rank=rows.log_rank + self._age)
+        there = left.weight > _FADED
+        return left if there.all() else ReservoirRows._make(array[there] for array in left)
 
     def restore(self, rows: ReservoirRows, log_limit: float) -> None:
         """Go on from a sample that ``rows`` gave, and the limit at that time (at its age)."""

@@ -64,6 +64,10 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
                     f"{type(self).__name__}.fit needs rows of at least two classes; got only the class "
                     f"{classes[0]!s}. To begin with one class, use partial_fit, with classes=[...] if they are known."
                 )
+            if sample_weight is not None and not sample_weight.any():
+                raise InvalidArgumentError(
+                    f"'sample_weight' of {type(self).__name__}.fit must not be zero for every row."
+                )
             if hasattr(self, "classes_"):
                 del self.classes_
             self._begin(X.shape[1])

@@ -160,6 +160,7 @@ def natural_parameters_of_rows(
     >>> natural_parameters_of_rows(torch.ones(1, 1), SoftmaxLikelihood(3).encode(soft)).precision.flatten()
     tensor([0.8000, 0.3000, 0.2000])
     """
+    targets = PseudoTargets(targets.mean.to(features), targets.variance.to(features))
     weight = 1.0 / targets.variance  # (n, l)
     log_scale = torch.log(2.0 * math.pi * targets.variance) + weight * targets.mean.square()
     if sample_weight is not None:
