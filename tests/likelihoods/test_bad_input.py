@@ -433,6 +433,45 @@ def test_max_count_must_be_given():
         POISSON.predict_proba(ONE_MEAN, ONE_VARIANCE)
 
 
+# --- one row of tensors, which a stream gives and which is checked in its own way ------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("mean", "variance", "message"),
+    [
+        ([[0.0, NAN, 0.0]], [[1.0, 1.0, 1.0]], "'mean' of SoftmaxLikelihood.predict_proba must be finite; got nan"),
+        ([[0.0, INF, -INF]], [[1.0, 1.0, 1.0]], "must be finite; got inf at index (0, 1)"),
+        ([[0.0, 0.0, 0.0]], [[1.0, 1.0, INF]], "'variance' of SoftmaxLikelihood.predict_proba must be finite; got inf"),
+        ([[0.0, 0.0, 0.0]], [[NAN, -1.0, 1.0]], "must be finite; got nan at index (0, 0)"),
+        ([[0.0, 0.0, 0.0]], [[1.0, -1e-9, 1.0]], "must be at least 0; got -1e-09 at index (0, 1)"),
+        ([[0.0, 0.0]], [[1.0, 1.0]], "must have 3 columns (its last dimension); got shape (1, 2)"),
+        ([[0.0, 0.0, 0.0]], [[1.0, 1.0, 1.0]] * 2, "needs as many rows in each argument; got mean: 1, variance: 2"),
+        ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], "must have 2 dimensions; got shape (3,)"),
+    ],
+    ids=["nan", "infs", "inf-variance", "nan-variance", "negative", "columns", "rows", "1-d"],
+)
+def test_a_row_of_tensors_is_checked(mean, variance, message, dtype):
+    mean, variance = (torch.tensor(x, dtype=dtype) for x in (mean, variance))
+    check_refused(lambda: SOFTMAX.predict_proba(mean, variance), message)
+
+
+def test_a_finite_row_whose_sum_overflows_is_accepted():
+    probs = SOFTMAX.predict_proba(*(torch.tensor([[x] * 3], dtype=torch.float64) for x in (1.7e308, 1.7e308)))
+    assert probs.tolist() == [pytest.approx([1 / 3] * 3, abs=1e-6)]
+
+
+def test_a_row_of_two_dtypes_has_the_wider_one():
+    mean, variance = torch.zeros(1, 3), torch.zeros(1, 3, dtype=torch.float64)
+    assert SOFTMAX.predict_proba(mean, variance).dtype == torch.float64
+
+
+@pytest.mark.parametrize("method", ["quadratur", "", None, 3, ["quadrature"], np.array(["quadrature"] * 2)], ids=repr)
+def test_an_unknown_predictive_method_is_refused_for_a_row(method):
+    row = torch.zeros(1, 3, dtype=torch.float64)
+    check_refused(lambda: SOFTMAX.predict_proba(row, row, method), "'method'", "must be one of 'quadrature'")
+
+
 # --- nothing in, nothing out -------------------------------------------------------------------------------------
 
 NO_ROWS, NO_ROW = torch.zeros(0, 3), torch.zeros(0, 1)

@@ -22,8 +22,8 @@ from gaussify._numerics._softmax_normal import _FEW_ROWS, _ExpectedSoftmax
 from gaussify.experiments._timing import best_times
 
 # Both follow the same steps and differ by rounding: exp and log of numpy and torch by their last digit, sums by their
-# order. The largest difference seen is 8e-16; a node that was placed otherwise would show as 1e-9 or more.
-TOLERANCE = 1e-13
+# order. The largest difference seen is 1e-15; nodes from an end moved by 0.01 already make one of 1e-8.
+TOLERANCE = 1e-12
 
 MEANS = st.floats(-1000.0, 1000.0) | st.floats(-3.0, 3.0) | st.sampled_from([-1000.0, 0.0, 1.0, 1000.0])
 VARIANCES = st.floats(0.0, 400.0) | st.floats(-12.0, 6.0).map(math.exp) | st.sampled_from([0.0, 1.0, 6.25, 400.0])

@@ -256,8 +256,10 @@ def make_likelihood(
     label_variance: float,
 ) -> ClassLikelihood:
     """Return the likelihood of this kind; one latent where two classes and the method allow it is the default."""
-    one_latent = n_classes == 2 and (kind is LikelihoodKind.LOGISTIC or method in BETA_METHODS)
-    if kind is LikelihoodKind.SOFTMAX or not one_latent:
+    # least squares on 0 and 1 puts all latents above zero, where the sigmoid says one: two latents there
+    suits = method in BETA_METHODS and method is not LikelihoodMethod.GAUSS
+    one_latent = n_classes == 2 and (kind is LikelihoodKind.LOGISTIC or (kind is LikelihoodKind.AUTO and suits))
+    if not one_latent:
         return SoftmaxLikelihood(n_classes, alpha_eps, str(method), label_variance=label_variance)
     beta_eps, alpha_eps = alpha_eps.expand(2)
     return LogisticLikelihood(alpha_eps, beta_eps, str(method), label_variance=label_variance)
