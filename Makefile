@@ -37,10 +37,14 @@ format: $(STAMP)  ## rewrite the code in the project's format
 bench: $(STAMP)  ## speed and accuracy against the alternatives, as ratios in one run
 	$(BIN)/gaussify reproduce speed --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce probabilities --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce updates --preset laptop --out results --fresh
 
 results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce densities --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce digits --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce drift --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce streaming-toy --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce streaming --preset laptop --out results --fresh  # reads GAUSSIFY_DATA; trains a VGG-11 first
 
 clean:  ## remove the environment and every cache
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

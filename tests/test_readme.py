@@ -4,17 +4,36 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+
+
+def run_code(page: Path) -> dict[str, object]:
+    """Names after all Python blocks of a page were run in one go."""
+    matplotlib.use("Agg")
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(blocks) >= 4
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, page.name, "exec"), names)
+    return names
 
 
 def test_the_code_of_the_readme_runs_from_top_to_bottom():
-    matplotlib.use("Agg")
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), names)
-    assert len(blocks) >= 4
+    names = run_code(README)
     assert names["metrics"].accuracy(names["probs"], names["y"]) > 0.95
+
+
+def test_the_code_about_streams_runs_from_top_to_bottom():
+    pytest.importorskip("river")
+    names = run_code(ROOT / "docs" / "streaming.md")
+    assert names["loss"][0.995] < names["loss"][1.0]
+
+
+@pytest.mark.parametrize("page", [README, *(ROOT / "docs").glob("*.md")], ids=lambda page: page.name)
+def test_links_to_files_lead_somewhere(page):
+    targets = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 @pytest.mark.parametrize("command", ["make demo", "make test"])

@@ -466,7 +466,7 @@ def test_a_row_of_two_dtypes_has_the_wider_one():
     assert SOFTMAX.predict_proba(mean, variance).dtype == torch.float64
 
 
-@pytest.mark.parametrize("method", ["quadratur", "", None, 3, ["quadrature"], np.array(["quadrature"] * 2)], ids=repr)
+@pytest.mark.parametrize("method", ["quadratur", "QUADRATURE", ""], ids=repr)
 def test_an_unknown_predictive_method_is_refused_for_a_row(method):
     row = torch.zeros(1, 3, dtype=torch.float64)
     check_refused(lambda: SOFTMAX.predict_proba(row, row, method), "'method'", "must be one of 'quadrature'")

@@ -6,7 +6,7 @@ import pytest
 from gaussify import BayesianLogisticRegression
 from gaussify.datasets import make_drifting_stream
 
-CHUNK = 20
+CHUNK = 25
 
 
 def prequential_log_loss(X, y, forgetting: float) -> float:

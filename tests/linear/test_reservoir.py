@@ -237,6 +237,14 @@ def test_ageing_beyond_the_range_of_floats_leaves_recent_rows():
     np.testing.assert_array_equal(rows.weight, 1.0)
 
 
+def test_ranks_may_grow_beyond_the_range_of_floats():
+    reservoir = new(size=20)
+    reservoir.decay(36.0 * N)
+    reservoir.add(X, Y, age=36.0 * np.arange(N - 1, -1, -1.0))
+    np.testing.assert_array_equal(reservoir.rows().features, X[: -len(reservoir.rows().weight) - 1 : -1])
+    assert len(reservoir.rows().weight) > 1
+
+
 def test_widened_rows_are_those_that_ended_in_zeros():
     narrow = filled(X, Y)
     narrow.widen(4)
