@@ -6,8 +6,8 @@ The file is written beside its place and moved there, so that a reader sees the 
 import hashlib
 import json
 import os
+import secrets
 import struct
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,18 +58,15 @@ def write_model(
         "digest": _digest(text, tensors),
     }
     data = format_tensors(tensors, {_KEY: json.dumps(header)})
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(beside, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp's files are for their owner alone
-        os.replace(name, path)
+        os.replace(beside, path)
     except BaseException:
-        os.unlink(name)
+        beside.unlink(missing_ok=True)
         raise
 
 
@@ -84,6 +81,7 @@ def read_model(
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_KEY])
         text, digest = header["config"], header["digest"]
         found_kind, found_format, version = header["kind"], int(header["format"]), header["version"]
+        config = json.loads(text)
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
         raise ModelFileError(
             f"{path} holds no model of gaussify, or only a part of one ({type(error).__name__}: {error}). Was it "
@@ -98,11 +96,11 @@ def read_model(
         )
     if digest != _digest(text, tensors):
         raise ModelFileError(f"{path} was altered after it was saved: its contents do not have the digest it carries.")
-    return json.loads(text), tensors
+    return config, tensors
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of the configuration and of every tensor with its name, type and shape."""
+    """SHA-256 of the configuration and of every tensor with its name, type and shape: against damage, no signature."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]

@@ -157,6 +157,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     # What was learnt
     n_features_in_: int
     n_rows_seen_: int
+    _has_forgotten: bool
     _accumulator: StatisticsAccumulator
     _reservoir: Reservoir | None
     # What follows from it and the parameters
@@ -228,8 +229,9 @@ class BayesianLogisticRegression(StreamingClassifier):
             raise InvalidArgumentError(
                 f"{type(self).__name__} knows only the class {self.classes_[0]!s} so far; latents need two classes."
             )
+        self._posterior = None  # first: it can be large
         rows = self._rows_for_choice() if self._given.by_rows else None
-        self._choice, self._posterior = choose(self._accumulator.statistics, rows, self._options()), None
+        self._choice = choose(self._accumulator.statistics, rows, self._options())
         self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, len(self.classes_)
         return self
 
@@ -268,7 +270,8 @@ class BayesianLogisticRegression(StreamingClassifier):
                 self._reservoir = self._reservoir.copy()
                 self._reservoir.merge(other._reservoir, places)
             self.n_rows_seen_ += other.n_rows_seen_
-            self._posterior = None
+            self._has_forgotten |= other._has_forgotten
+            self._choice = self._posterior = None
         return self
 
     def unlearn(self: _Model, X: Any, y: Any, sample_weight: Any = None) -> _Model:
@@ -278,10 +281,10 @@ class BayesianLogisticRegression(StreamingClassifier):
         be seen.
         """
         check_is_fitted(self, "classes_")
-        if self.forgetting != 1.0:
+        if self._has_forgotten:
             raise InvalidArgumentError(
-                "unlearn needs forgetting=1: how much of a row is left depends on how many came after it; got "
-                f"forgetting={self.forgetting}."
+                "unlearn needs forgetting=1 from the first row on: how much of a row is left depends on how many came "
+                "after it."
             )
         with unchanged_on_error(self):
             X, y, sample_weight = self._check_rows(X, y, sample_weight, first=False)
@@ -330,13 +333,14 @@ class BayesianLogisticRegression(StreamingClassifier):
         """Write the model to one file (safetensors and JSON), atomically."""
         check_is_fitted(self, "classes_")
         statistics = self._accumulator.statistics
-        choice = self._tuned() if len(self.classes_) > 1 else None
+        choice = self._choice
         config = {
             "params": {name: _plain(value) for name, value in self.get_params().items()},
             "classes": {"dtype": self.classes_.dtype.str, "values": self.classes_.tolist()},
             "n_features": self.n_features_in_,
             "feature_names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
             "n_rows_seen": self.n_rows_seen_,
+            "has_forgotten": self._has_forgotten,
             "n_rows_tuned": self._n_rows_tuned,
             "n_classes_tuned": self._n_classes_tuned,
             "choice": None
@@ -369,26 +373,30 @@ class BayesianLogisticRegression(StreamingClassifier):
         try:
             model = cls(**config["params"])
             model._restore(config, tensors)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, MemoryError) as error:
             raise ModelFileError(f"{path} does not hold a complete {cls.__name__}: {error!s}.") from None
         return model
 
     def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Take over what ``save`` wrote."""
+        _expect(np.dtype(config["classes"]["dtype"]).kind in "biufU", "labels are numbers or text")
         classes = np.array(config["classes"]["values"], dtype=np.dtype(config["classes"]["dtype"]))
         self.n_features_in_ = int(config["n_features"])
+        n_features = tensors["gram"].shape[-1]  # not of the parameter: it may have been changed after fitting
+        _expect(0 <= n_features - self.n_features_in_ <= 1, "there is a Gram column for each feature")
         if config["feature_names"] is not None:
             self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
+        statistics = ClassStatistics(*(tensors[name] for name in ("count", "feature_sum", "gram")))
+        shapes = {"count": (), "feature_sum": (n_features,), "gram": (n_features, n_features)}
+        for name, shape in shapes.items():
+            _expect_numbers(tensors[name], (len(classes), *shape), name)
+        diagonal = statistics.gram.diagonal(dim1=-2, dim2=-1)
+        _expect(bool((statistics.count >= 0.0).all() and (diagonal >= 0.0).all()), "statistics are those of rows")
         self._begin(self.n_features_in_)
         self._admit(classes)
         _expect(len(self.classes_) == len(classes), "classes are different")
-        n_features = tensors["gram"].shape[-1]  # not of the parameter: it may have been changed after fitting
-        _expect(self.n_features_in_ <= n_features <= self.n_features_in_ + 1, "gram has one column for each feature")
-        expected = vars(ClassStatistics.zeros(len(classes), n_features))
-        for name, tensor in expected.items():
-            _expect_like(tensors[name], tensor.shape, name)
-        self._accumulator = StatisticsAccumulator(ClassStatistics(*(tensors[name] for name in expected)))
-        self.n_rows_seen_ = int(config["n_rows_seen"])
+        self._accumulator = StatisticsAccumulator(statistics)
+        self.n_rows_seen_, self._has_forgotten = int(config["n_rows_seen"]), bool(config["has_forgotten"])
         self._n_rows_tuned, self._n_classes_tuned = int(config["n_rows_tuned"]), int(config["n_classes_tuned"])
         if config["choice"] is not None:
             self._choice = Choice(
@@ -398,29 +406,31 @@ class BayesianLogisticRegression(StreamingClassifier):
                 tensors["choice.prior_variance"],
                 config["choice"]["score"],
             )
-            _expect(self._choice.temperature > 0.0, "temperature is positive")
-            _expect(self._choice.alpha_eps.shape in ((), (len(classes),)), "alpha_eps is a number or one per class")
-            _expect(bool((self._choice.alpha_eps > 0.0).all()), "alpha_eps is positive")
-            _expect_like(self._choice.prior_variance, (n_features,), "prior_variance")
+            _expect(0.0 < self._choice.temperature < math.inf, "temperature is positive")
+            alpha_shape = (len(classes),) if self._choice.alpha_eps.ndim else ()
+            _expect_numbers(self._choice.alpha_eps, alpha_shape, "alpha_eps", positive=True)
+            _expect_numbers(self._choice.prior_variance, (n_features,), "prior_variance", positive=True)
         self._reservoir = None
         if config["reservoir"] is not None:
             size, seed, log_limit = (config["reservoir"][name] for name in ("size", "seed", "log_limit"))
             self._reservoir = Reservoir(int(size), seed=int(seed), n_features=self.n_features_in_)
             self._reservoir.set_classes(classes)
-            arrays = {name: tensors[f"reservoir.{name}"].numpy() for name in ReservoirRows._fields}
-            arrays["key"] = arrays["key"].view(np.uint64)
+            saved = {name: tensors[f"reservoir.{name}"] for name in ReservoirRows._fields}
+            n = len(saved["key"])
+            _expect_numbers(saved["features"], (n, self.n_features_in_), "rows")
+            _expect_numbers(saved["weight"], (n,), "weights of rows", positive=True)
+            _expect_numbers(saved["log_rank"], (n,), "ranks of rows")
+            _expect(saved["labels"].shape == saved["key"].shape == (n,), "rows have labels")
+            arrays = {name: tensor.numpy() for name, tensor in saved.items()}
+            _expect(bool(np.isin(arrays["labels"], range(len(classes))).all()), "labels are known")
+            arrays |= {"labels": arrays["labels"].astype(np.int64), "key": arrays["key"].view(np.uint64)}
             rows = ReservoirRows(**arrays)
-            _expect(
-                rows.features.shape == (len(rows.key), self.n_features_in_), "rows have one column for each feature"
-            )
-            _expect({len(array) for array in rows} == {len(rows.key)}, "rows are complete")
-            _expect(bool(np.isin(rows.labels, np.arange(len(classes))).all()), "rows have known labels")
             self._reservoir.restore(rows, float(log_limit))
 
     @property
     def statistics_(self) -> ClassStatistics:
         check_is_fitted(self, "classes_")
-        return 1.0 * self._accumulator.statistics  # a copy: the accumulator adds rows in place
+        return self._accumulator.statistics
 
     @property
     def method_(self) -> str:
@@ -466,6 +476,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._accumulator = StatisticsAccumulator(ClassStatistics.zeros(0, n_features + bool(self.fit_intercept)))
         self._reservoir = Reservoir(size, seed=seed, n_features=n_features) if size else None
         self.n_rows_seen_ = self._n_rows_tuned = self._n_classes_tuned = 0
+        self._has_forgotten = False
         self._choice = self._posterior = None
 
     def _make_room(self, places: Indices, classes: NDArray) -> None:
@@ -477,37 +488,42 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._posterior = None
 
     def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+        # work on copies, which an error or an interrupt drops
+        self._accumulator = self._accumulator.copy()
+        self._reservoir = None if self._reservoir is None else self._reservoir.copy()
+        self._has_forgotten |= self._given.forgetting != 1.0
+        self._remember(X, labels, sample_weight)
         rows = max(1, _BLOCK // self._accumulator.n_features)
         for start in range(0, len(X), rows):
             part = slice(start, start + rows)
             self._learn_block(X[part], labels[part], None if sample_weight is None else sample_weight[part])
 
     def _learn_block(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
-        features, forgetting, age = self._features(X), self._given.forgetting, None
+        forgetting, age = self._given.forgetting, None
         weight = None if sample_weight is None else torch.from_numpy(sample_weight.copy())
         if forgetting != 1.0:
             age = -math.log(forgetting) * np.arange(len(X) - 1, -1, -1.0)
             left = torch.from_numpy(np.exp(-age))
             weight = left if weight is None else weight * left
-        reservoir = self._reservoir
-        if reservoir is not None:
-            reservoir = reservoir.copy()  # until nothing can go wrong any more
-            if age is not None:
-                reservoir.decay(-math.log(forgetting) * len(X))
-            reservoir.add(X, labels, sample_weight, age=age)
-        if forgetting != 1.0:
             self._accumulator.scale(forgetting ** len(X))
-        self._accumulator.append(features, torch.from_numpy(labels), weight)
-        self._reservoir = reservoir
+        self._accumulator.append(self._features(X), torch.from_numpy(labels), weight)
+        if self._reservoir is not None:
+            if age is not None:
+                self._reservoir.decay(-math.log(forgetting) * len(X))
+            self._reservoir.add(X, labels, sample_weight, age=age)
         self.n_rows_seen_ += len(X)
-        if self._posterior is not None:
-            few = len(X) <= _FEW_ROWS and len(self._waiting) + len(X) <= _FEW_ROWS and self._n_updates < _MOST_UPDATES
-            if few and forgetting == 1.0:
-                weights = [1.0] * len(X) if weight is None else weight.tolist()
-                rows = zip(features, labels.tolist(), weights, strict=True)
-                self._waiting += [_Row(*row) for row in rows if row[2] > 0.0]
-            else:
-                self._posterior = None
+
+    def _remember(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+        """Let a few rows wait for the posterior; let go of it where factorising anew is cheaper, or needed."""
+        if self._posterior is None:
+            return
+        n_updates = self._n_updates + len(self._waiting) + len(X)
+        if len(self._waiting) + len(X) > _FEW_ROWS or n_updates > _MOST_UPDATES or self._given.forgetting != 1.0:
+            self._posterior = None
+            return
+        weights = [1.0] * len(X) if sample_weight is None else sample_weight.tolist()
+        rows = zip(self._features(X), labels.tolist(), weights, strict=True)
+        self._waiting = self._waiting + [_Row(*row) for row in rows if row[2] > 0.0]
 
     def _probs(self, X: Floats) -> Floats:
         mean, variance = self._latent(X)
@@ -534,12 +550,14 @@ class BayesianLogisticRegression(StreamingClassifier):
             prior = GaussianPrior.centred(choice.prior_variance, n_latents=self._likelihood_in_use.n_latents)
             self._posterior = class_posterior(prior, self._accumulator.statistics, self._table)
             self._waiting, self._n_updates = [], 0
-        while self._waiting:
-            row = self._waiting.pop(0)
-            mean, variance = self._table.mean[row.label], self._table.variance[row.label]
-            observe_(self._posterior, row.features, mean, variance / row.weight)
-            self._n_updates += 1
-        return self._posterior
+        posterior, waiting = self._posterior, self._waiting
+        if waiting:
+            self._posterior = None  # until it is whole again
+            for row in waiting:
+                mean, variance = self._table.mean[row.label], self._table.variance[row.label]
+                observe_(posterior, row.features, mean, variance / row.weight)
+            self._posterior, self._waiting, self._n_updates = posterior, [], self._n_updates + len(waiting)
+        return posterior
 
     def _tuned(self) -> Choice:
         if not hasattr(self, "classes_"):
@@ -553,7 +571,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         """Whether what is chosen automatically was chosen for less than half of the data."""
         if not self._given.by_rows and self._given.prior_variance is not None:
             return False
-        grown = self.n_rows_seen_ >= 2 * self._n_rows_tuned
+        grown = self.n_rows_seen_ > self._n_rows_tuned and self.n_rows_seen_ >= 2 * self._n_rows_tuned
         return grown or self._n_classes_tuned == 2 < len(self.classes_)
 
     def _make_likelihood(self, method: LikelihoodMethod, alpha_eps: Tensor) -> ClassLikelihood:
@@ -651,9 +669,10 @@ def _expect(holds: bool, what: str) -> None:
         raise ValueError(f"it is not so that {what}")
 
 
-def _expect_like(tensor: Tensor, shape: tuple[int, ...], name: str) -> None:
+def _expect_numbers(tensor: Tensor, shape: tuple[int, ...], name: str, *, positive: bool = False) -> None:
     sound = tensor.shape == shape and tensor.dtype == torch.float64 and bool(torch.isfinite(tensor).all())
     _expect(sound, f"{name} holds finite float64 numbers of shape {tuple(shape)}")
+    _expect(not positive or bool((tensor > 0.0).all()), f"{name} is positive")
 
 
 def _is_auto(value: Any) -> bool:

@@ -184,9 +184,9 @@ class Reservoir:
 
     def _hash(self, features: Floats, labels: Indices) -> Keys:
         """64 bits a row that depend on every feature and the label; exact integers, so the same in any batch."""
-        bits = np.ascontiguousarray(features).view(np.uint64)
-        rows = max(1, _IN_CACHE // bits.shape[1])
-        blocks = (bits[start : start + rows] for start in range(0, len(bits), rows))
+        rows = max(1, _IN_CACHE // features.shape[1])
+        # adding zero makes minus zero plus zero, and a contiguous copy
+        blocks = ((features[i : i + rows] + 0.0).view(np.uint64) for i in range(0, len(features), rows))
         # short numbers have all their bits at the top, which a product alone would leave there
         sums = np.concatenate([_mix(block) @ self._multipliers for block in blocks])
         return _mix(_mix(sums ^ self._salts[labels]))

@@ -1,5 +1,8 @@
 """Class statistics of a stream: rows wait until adding them pays."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -9,6 +12,13 @@ from gaussify.posterior._statistics import ClassStatistics, add_rows_
 
 _FEWEST_ROWS = 256
 _MOST_ELEMENTS = 1 << 24  # 128 MiB of float64
+_SMALLEST_FACTOR = 1e-100
+
+
+class _Rows(NamedTuple):
+    features: Tensor  # (n, d)
+    labels: Tensor  # (n,)
+    weight: Tensor | None  # (n,), to be multiplied by the factor
 
 
 class StatisticsAccumulator:
@@ -17,7 +27,9 @@ class StatisticsAccumulator:
     Adding a handful of rows of each class to K Gram matrices moves K d² numbers for little arithmetic, and one row at a
     time is worse. So rows wait until there are as many numbers in them as in the Gram matrices (d rows a class), when
     the addition runs at the speed of a matrix product, however small the blocks in which they came and however many
-    classes there are. The buffer never exceeds 128 MiB.
+    classes there are. At most 128 MiB of rows wait.
+
+    Statistics that were handed out never change, and ``copy`` is cheap, so that work on a copy can be dropped.
 
     Examples
     --------
@@ -31,8 +43,8 @@ class StatisticsAccumulator:
 
     def __init__(self, statistics: ClassStatistics) -> None:
         self._settled = statistics
-        self._factor = 1.0  # of what is settled; rows that wait carry theirs
-        self._waiting: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        self._factor = 1.0  # of everything; rows that come later are divided by it
+        self._waiting: list[_Rows] = []
         self._n_waiting = 0
 
     @property
@@ -47,9 +59,15 @@ class StatisticsAccumulator:
 
     @property
     def statistics(self) -> ClassStatistics:
-        """The statistics of every row, none waiting any more. What is returned changes with later rows."""
+        """The statistics of every row."""
         self._settle()
         return self._settled
+
+    def copy(self) -> "StatisticsAccumulator":
+        """Return another one of the same rows; what is done to one does not show in the other."""
+        twin = StatisticsAccumulator(self._settled)
+        twin._factor, twin._waiting, twin._n_waiting = self._factor, list(self._waiting), self._n_waiting
+        return twin
 
     def append(
         self,
@@ -58,7 +76,9 @@ class StatisticsAccumulator:
         sample_weight: Float[Tensor, " n"] | None = None,
     ) -> None:
         """Add rows, which are kept as they are: they must not change afterwards."""
-        self._waiting.append((features, labels, sample_weight))
+        if self._factor != 1.0:
+            sample_weight = (torch.ones_like(features[:, 0]) if sample_weight is None else sample_weight) / self._factor
+        self._waiting.append(_Rows(features, labels, sample_weight))
         self._n_waiting += features.shape[0]
         n_classes, n_features = self.n_classes, self.n_features
         limit = min(max(n_classes * n_features, _FEWEST_ROWS), max(_MOST_ELEMENTS // n_features, _FEWEST_ROWS))
@@ -68,33 +88,36 @@ class StatisticsAccumulator:
     def scale(self, factor: float) -> None:
         """Multiply the weight of every row so far by ``factor``."""
         self._factor *= factor
-        self._waiting = [
-            (features, labels, (torch.ones_like(features[:, 0]) if weight is None else weight) * factor)
-            for features, labels, weight in self._waiting
-        ]
-
-    def replace(self, statistics: ClassStatistics) -> None:
-        """Go on from other statistics."""
-        self.__init__(statistics)  # type: ignore[misc]
+        if self._factor < _SMALLEST_FACTOR:
+            self._settle()
 
     def _settle(self) -> None:
-        if self._factor != 1.0:
-            self._settled, self._factor = self._settled * self._factor, 1.0
-        if not self._waiting:
+        if not self._waiting and self._factor == 1.0:
             return
-        features, labels, weights = zip(*self._waiting, strict=True)
+        # what was there may be in other hands; and nothing is added twice if this is interrupted
+        settled = ClassStatistics.zeros(
+            self.n_classes, self.n_features, dtype=self._settled.gram.dtype, device=self._settled.gram.device
+        )
+        if bool(self._settled.count.any()):
+            for new, old in zip(vars(settled).values(), vars(self._settled).values(), strict=True):
+                torch.mul(old, self._factor, out=new)
+        if self._waiting:
+            add_rows_(settled, *_joined(self._waiting, self._factor))
+        self._settled, self._factor, self._waiting, self._n_waiting = settled, 1.0, [], 0
+
+
+def _joined(waiting: Sequence[_Rows], factor: float) -> _Rows:
+    """All rows in one, their weights as they are now."""
+    if len(waiting) == 1:
+        features, labels, weight = waiting[0]
+    else:
+        n = sum(len(rows.labels) for rows in waiting)
+        like = waiting[0].features
+        features = torch.cat(
+            [rows.features for rows in waiting], out=large_zeros((n, like.shape[1]), like.dtype, like.device)
+        )
+        labels = torch.cat([rows.labels for rows in waiting])
         weight = None
-        if any(own is not None for own in weights):
-            filled = [torch.ones_like(f[:, 0]) if w is None else w for f, w in zip(features, weights, strict=True)]
-            weight = _joined(filled)
-        add_rows_(self._settled, _joined(features), _joined(labels), weight)
-        self._waiting, self._n_waiting = [], 0
-
-
-def _joined(parts: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
-    if len(parts) == 1:
-        return parts[0]
-    if parts[0].is_floating_point():
-        shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
-        return torch.cat(parts, out=large_zeros(shape, parts[0].dtype, parts[0].device))
-    return torch.cat(parts)
+        if any(rows.weight is not None for rows in waiting):
+            weight = torch.cat([torch.ones_like(r.features[:, 0]) if r.weight is None else r.weight for r in waiting])
+    return _Rows(features, labels, weight if weight is None or factor == 1.0 else weight * factor)
