@@ -217,7 +217,7 @@ def test_rows_that_were_never_learnt_cannot_be_unlearnt(rows, labels, message, t
 
 def test_a_forgetful_model_cannot_unlearn(tmp_path):
     model = new(forgetting=0.9).fit(X, Y)
-    assert_refused(model, lambda m: m.unlearn(X[:2], Y[:2]), "needs forgetting=1.*got forgetting=0.9", tmp_path / "m")
+    assert_refused(model, lambda m: m.unlearn(X[:2], Y[:2]), "needs forgetting=1 from the first row on", tmp_path / "m")
 
 
 OTHERS = {

@@ -430,7 +430,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     @property
     def statistics_(self) -> ClassStatistics:
         check_is_fitted(self, "classes_")
-        return self._accumulator.statistics
+        return 1.0 * self._accumulator.statistics  # the caller's own
 
     @property
     def method_(self) -> str:

@@ -174,7 +174,7 @@ class Reservoir:
         keep = keep[np.lexsort((key[first][keep], rank[keep]))]
         if len(keep) > self.size:
             self.log_limit = float(rank[keep[self.size]])
-            if self._age == 0.0:
+            if self._age == 0.0 and self.log_limit < 3.0:
                 below = -math.expm1(-math.exp(self.log_limit)) + 1e-9
                 self._key_limit = np.uint64(int(below * 2**64)) if below < 1.0 else _LAST_KEY
             keep = keep[: self.size]

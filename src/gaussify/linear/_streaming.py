@@ -209,7 +209,8 @@ def _as_labels(y: NDArray, owner: str) -> NDArray:
             y = y.astype(str)
         elif any(isinstance(label, str) or label is None for label in y.flat):
             raise InvalidArgumentError(f"'y' of {owner} must be all strings or all numbers; got {_listed(y)}.")
-    check_classification_targets(y)
+    if y.dtype.kind not in "biuU":  # of those it would only ask whether so many classes are meant
+        check_classification_targets(y)
     if y.dtype.kind not in "biufU":
         y = np.asarray(y.tolist())
     if y.dtype.kind not in "biufU":

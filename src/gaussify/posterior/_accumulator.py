@@ -108,16 +108,13 @@ class StatisticsAccumulator:
 
 def _joined(waiting: Sequence[_Rows], factor: float) -> _Rows:
     """All rows in one, their weights as they are now."""
-    if len(waiting) == 1:
-        features, labels, weight = waiting[0]
-    else:
+    features, labels, weight = waiting[0]
+    if len(waiting) > 1:
         n = sum(len(rows.labels) for rows in waiting)
-        like = waiting[0].features
-        features = torch.cat(
-            [rows.features for rows in waiting], out=large_zeros((n, like.shape[1]), like.dtype, like.device)
-        )
+        joined = large_zeros((n, features.shape[1]), features.dtype, features.device)
+        features = torch.cat([rows.features for rows in waiting], out=joined)
         labels = torch.cat([rows.labels for rows in waiting])
-        weight = None
-        if any(rows.weight is not None for rows in waiting):
-            weight = torch.cat([torch.ones_like(r.features[:, 0]) if r.weight is None else r.weight for r in waiting])
-    return _Rows(features, labels, weight if weight is None or factor == 1.0 else weight * factor)
+    if factor != 1.0 or any(rows.weight is not None for rows in waiting):
+        ones = (torch.ones_like(rows.features[:, 0]) if rows.weight is None else rows.weight for rows in waiting)
+        weight = torch.cat(list(ones)) * factor
+    return _Rows(features, labels, weight)
