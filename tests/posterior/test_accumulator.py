@@ -72,11 +72,20 @@ def test_no_more_rows_wait_than_there_are_numbers_in_the_gram_matrices(n_classes
     assert 100 < most <= max(256, n_classes * n_features) + 10
 
 
-def test_replacing_goes_on_from_other_statistics():
-    accumulator = StatisticsAccumulator(ClassStatistics.zeros(3, 2))
-    accumulator.append(FEATURES, LABELS)
-    accumulator.scale(0.5)
-    accumulator.replace(ClassStatistics.zeros(4, 2))
-    accumulator.append(FEATURES, LABELS + 1)
-    assert (accumulator.n_classes, accumulator.n_features) == (4, 2)
-    assert_same(accumulator.statistics, ClassStatistics.from_rows(FEATURES, LABELS + 1))
+def test_work_on_a_copy_does_not_show_in_the_original():
+    original = StatisticsAccumulator(ClassStatistics.zeros(2, 3))
+    original.append(torch.ones(1, 3).double(), torch.tensor([0]))
+    twin = original.copy()
+    twin.scale(0.5)
+    twin.append(torch.ones(300, 3).double(), torch.ones(300).long())  # more than wait
+    assert original.statistics.count.tolist() == [1.0, 0.0]
+    assert twin.statistics.count.tolist() == [0.5, 300.0]
+
+
+def test_statistics_that_were_handed_out_stay():
+    accumulator = StatisticsAccumulator(ClassStatistics.zeros(2, 3))
+    accumulator.append(torch.ones(1, 3).double(), torch.tensor([0]))
+    before = accumulator.statistics
+    accumulator.append(torch.ones(1, 3).double(), torch.tensor([1]))
+    assert accumulator.statistics.count.tolist() == [1.0, 1.0]
+    assert before.count.tolist() == [1.0, 0.0]
