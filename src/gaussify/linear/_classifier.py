@@ -44,6 +44,7 @@ _FORMAT = 1
 _BLOCK = 1 << 22  # numbers that are copied at a time
 _FEW_ROWS = 8  # cost more to factorise anew than to condition on one by one
 _MOST_UPDATES = 1000  # after which rounding errors are cleared away by factorising anew
+_LEAST_ALPHA = 1e-8  # below, the variances of a label differ by more digits than float64 has
 _AUTO = "auto"
 _Model = TypeVar("_Model", bound="BayesianLogisticRegression")
 
@@ -232,7 +233,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._posterior = None  # first: it can be large
         rows = self._rows_for_choice() if self._given.by_rows else None
         self._choice = choose(self._accumulator.statistics, rows, self._options())
-        self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, len(self.classes_)
+        self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, self._n_classes_seen()
         return self
 
     def predict_latent(self, X: Any) -> tuple[Floats, Floats]:
@@ -568,11 +569,16 @@ class BayesianLogisticRegression(StreamingClassifier):
         return self._choice
 
     def _is_due(self) -> bool:
-        """Whether what is chosen automatically was chosen for less than half of the data."""
+        """Whether what is chosen automatically was chosen for half of the data, or for fewer classes and 10 % less."""
         if not self._given.by_rows and self._given.prior_variance is not None:
             return False
-        grown = self.n_rows_seen_ > self._n_rows_tuned and self.n_rows_seen_ >= 2 * self._n_rows_tuned
-        return grown or self._n_classes_tuned == 2 < len(self.classes_)
+        if self.n_rows_seen_ >= 2 * self._n_rows_tuned:
+            return self.n_rows_seen_ > self._n_rows_tuned
+        grown = self.n_rows_seen_ >= 1.1 * self._n_rows_tuned
+        return grown and self._n_classes_seen() > self._n_classes_tuned
+
+    def _n_classes_seen(self) -> int:
+        return int((self._accumulator.statistics.count > 0.0).sum())
 
     def _make_likelihood(self, method: LikelihoodMethod, alpha_eps: Tensor) -> ClassLikelihood:
         return make_likelihood(self._given.kind, len(self.classes_), method, alpha_eps, self._given.label_variance)
@@ -619,9 +625,20 @@ class BayesianLogisticRegression(StreamingClassifier):
         def option(name: str, options: Any) -> Any:
             return check_option(getattr(self, name), options, name=name, owner=owner)
 
+        if self.method == LikelihoodMethod.GAUSS and self.likelihood == LikelihoodKind.LOGISTIC:
+            raise InvalidArgumentError(
+                f"{owner} has no method='gauss' with likelihood='logistic': least squares on 0 and 1 puts every latent "
+                "where the sigmoid says 1. likelihood='auto' takes two latents."
+            )
         forgetting = float(positive("forgetting"))
         if forgetting > 1.0:
             raise InvalidArgumentError(f"The 'forgetting' parameter of {owner} must be at most 1; got {forgetting:g}.")
+        if not _is_auto(self.alpha_eps) and bool(
+            (positive("alpha_eps", np.shape(self.alpha_eps)) < _LEAST_ALPHA).any()
+        ):
+            raise InvalidArgumentError(
+                f"The 'alpha_eps' parameter of {owner} must be at least {_LEAST_ALPHA:g}; got {self.alpha_eps}."
+            )
         alpha_sizes = () if _is_auto(self.alpha_eps) else np.shape(self.alpha_eps)
         return _Given(
             method=None if _is_auto(self.method) else option("method", LikelihoodMethod),

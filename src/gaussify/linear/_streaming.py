@@ -125,6 +125,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
         if not hasattr(self, "classes_"):  # scikit-learn's own check takes as long as a prediction
             check_is_fitted(self, "classes_")
         if not self._is_plain(X):
+            _check_kind(X, type(self).__name__)
             with np.errstate(invalid="ignore"):  # infinities of both signs have no sum
                 X = validate_data(self, X, reset=False, dtype=np.float64)
             _check_size(X, type(self).__name__)
@@ -134,6 +135,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
         owner = type(self).__name__
         plain_labels = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuU"
         if first or not (plain_labels and self._is_plain(X) and len(X) == len(y)):
+            _check_kind(X, owner)
             with np.errstate(invalid="ignore"):
                 X, y = validate_data(self, X, y, reset=first, dtype=np.float64)
             _check_size(X, owner)
@@ -192,6 +194,13 @@ def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
+
+
+def _check_kind(X: Any, owner: str) -> None:
+    """Refuse dates and text, which NumPy would turn into numbers."""
+    dtype = getattr(X, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "mMSUT":
+        raise InvalidArgumentError(f"'X' of {owner} must be numbers; got an array of {dtype}.")
 
 
 def _check_size(X: Floats, owner: str) -> None:

@@ -229,7 +229,7 @@ def most_rows(n_classes: int) -> int:
 
 def is_usable(rows: LabelledRows) -> bool:
     """Return whether rows say anything about calibration: a handful, of two classes."""
-    return len(rows.labels) >= 8 and bool((rows.labels != rows.labels[0]).any())
+    return float(rows.weight.sum()) >= 8.0 and bool((rows.labels != rows.labels[0]).any())
 
 
 def prior_shapes(statistics: ClassStatistics, n_features: int) -> list[Float[Tensor, " f"]]:
@@ -243,7 +243,7 @@ def prior_shapes(statistics: ClassStatistics, n_features: int) -> list[Float[Ten
     square = statistics.gram.diagonal(dim1=-2, dim2=-1).sum(0)[:n_features] / total
     mean = statistics.feature_sum.sum(0)[:n_features] / total
     variance = square - mean.square() if statistics.n_features > n_features else square
-    variance = torch.where(variance > 1e-12 * square, variance, square)  # a constant column has none
+    variance = torch.where(variance > 1e-14 * square, variance, square)  # a constant column has none
     variance = torch.where(variance > 0.0, variance, 1.0)
     return [torch.full_like(variance, 1.0 / variance.mean().item()), 1.0 / variance]
 

@@ -16,7 +16,8 @@ def leave_one_out(
     r"""Return the latents of rows, each without the rows' own observation.
 
     The posterior gives a row the latent mean m and variance s; with its own observation :math:`(y, v)` taken out
-    (v divided by the weight of the row) it would have given
+    (v divided by the weight of the row, where that is below one; of a row of more weight, which stands for several that
+    are equal, one is taken out) it would have given
 
     .. math:: s_- = \frac{s}{1 - s/v}, \qquad m_- = \frac{m - (s/v)\,y}{1 - s/v}.
 
@@ -28,7 +29,7 @@ def leave_one_out(
     """
     precision = 1.0 / targets.variance
     if sample_weight is not None:
-        precision = precision * sample_weight[:, None]
+        precision = precision * sample_weight.clamp_max(1.0)[:, None]
     leverage = variance * precision
     # rounding may take the leverage of a row that decides a direction alone up to one
     rest = (1.0 - leverage).clamp_min(torch.finfo(mean.dtype).eps)
