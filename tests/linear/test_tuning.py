@@ -39,10 +39,9 @@ def score_by_refitting(model: BayesianLogisticRegression, X, y, weight=None) -> 
     params = {name: getattr(model, f"{name}_") for name in ("method", "alpha_eps", "temperature", "prior_variance")}
     logs = []
     for i in range(len(y)):
-        rest = np.arange(len(y)) != i
-        one_out = BayesianLogisticRegression(**params).partial_fit(
-            X[rest], y[rest], classes=model.classes_, sample_weight=weight[rest]
-        )
+        rest = weight.copy()
+        rest[i] = max(rest[i] - 1.0, 0.0)  # one of several equal rows
+        one_out = BayesianLogisticRegression(**params).partial_fit(X, y, classes=model.classes_, sample_weight=rest)
         logs.append(np.log(one_out.predict_proba(X[i : i + 1])[0, np.searchsorted(model.classes_, y[i])]))
     return float(np.average(logs, weights=weight))
 
@@ -57,7 +56,7 @@ def test_the_score_is_the_log_likelihood_of_rows_that_were_left_out(X, y):
     assert model.score_ == pytest.approx(score_by_refitting(model, X, y), abs=1e-8)
 
 
-def test_the_score_weighs_rows_and_leaves_out_their_whole_weight():
+def test_the_score_weighs_rows_and_leaves_out_at_most_one_of_each():
     weight = np.random.default_rng(0).uniform(0.1, 3.0, size=FEW)
     model = new(temperature="auto").fit(X3[:FEW], Y3[:FEW], weight)
     assert model.score_ == pytest.approx(score_by_refitting(model, X3[:FEW], Y3[:FEW], weight), abs=1e-8)
@@ -258,3 +257,24 @@ def test_the_same_rows_give_the_same_choice_every_time():
     first, second = (BayesianLogisticRegression(temperature=1.0).fit(X3, Y3) for _ in range(2))
     np.testing.assert_array_equal(first.predict_proba(X3), second.predict_proba(X3))
     assert (first.alpha_eps_, first.score_) == (second.alpha_eps_, second.score_)
+
+
+@pytest.mark.parametrize("n_columns", [1, 5], ids=["coin", "one-hot"])
+def test_rows_that_repeat_are_told_the_frequencies_of_their_labels(n_columns):
+    rng = np.random.default_rng(0)
+    y = (rng.random(5000) < 0.6).astype(int)
+    X = (rng.random((5000, 1)) < 0.5) * 1.0 if n_columns == 1 else np.eye(5)[rng.integers(5, size=5000)]
+    probs = BayesianLogisticRegression().fit(X, y).predict_proba(np.unique(X, axis=0))[:, 1]
+    np.testing.assert_allclose(probs, 0.6, atol=0.03)
+
+
+def test_a_class_declared_early_and_seen_late_is_tuned_for():
+    rng = np.random.default_rng(0)
+    y = np.r_[rng.integers(0, 2, 400), rng.integers(0, 3, 300)]
+    X = rng.normal(size=(700, 3)) + 2.0 * np.eye(3)[y]
+    declared = BayesianLogisticRegression().partial_fit(X[:400], y[:400], classes=[0, 1, 2])
+    declared.predict_proba(X)
+    declared.partial_fit(X[400:], y[400:])
+    np.testing.assert_allclose(
+        declared.predict_proba(X), BayesianLogisticRegression().fit(X, y).predict_proba(X), atol=1e-9
+    )
