@@ -69,10 +69,10 @@ class _Given(NamedTuple):
         return None in (self.method, self.temperature) or self.alpha_eps is None
 
 
-class _Row(NamedTuple):
-    features: Tensor  # (d,)
-    label: int
-    weight: float
+class _Rows(NamedTuple):
+    features: Tensor  # (n, d)
+    labels: list[int]
+    weights: list[float]
 
 
 class BayesianLogisticRegression(StreamingClassifier):
@@ -159,6 +159,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     n_features_in_: int
     n_rows_seen_: int
     _has_forgotten: bool
+    _is_seen: NDArray[np.bool_]  # of each class
     _accumulator: StatisticsAccumulator
     _reservoir: Reservoir | None
     # What follows from it and the parameters
@@ -169,7 +170,8 @@ class BayesianLogisticRegression(StreamingClassifier):
     _posterior: GaussianPosterior | None
     _likelihood_in_use: ClassLikelihood
     _table: PseudoTargets
-    _waiting: list[_Row]  # that the posterior has not seen yet
+    _waiting: list[_Rows]  # that the posterior has not seen yet
+    _n_waiting: int
     _n_updates: int  # since it was factorised
 
     def __init__(
@@ -233,7 +235,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._posterior = None  # first: it can be large
         rows = self._rows_for_choice() if self._given.by_rows else None
         self._choice = choose(self._accumulator.statistics, rows, self._options())
-        self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, self._n_classes_seen()
+        self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, int(self._is_seen.sum())
         return self
 
     def predict_latent(self, X: Any) -> tuple[Floats, Floats]:
@@ -272,6 +274,8 @@ class BayesianLogisticRegression(StreamingClassifier):
                 self._reservoir.merge(other._reservoir, places)
             self.n_rows_seen_ += other.n_rows_seen_
             self._has_forgotten |= other._has_forgotten
+            self._is_seen = self._is_seen.copy()
+            self._is_seen[places] |= other._is_seen
             self._choice = self._posterior = None
         return self
 
@@ -397,6 +401,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._admit(classes)
         _expect(len(self.classes_) == len(classes), "classes are different")
         self._accumulator = StatisticsAccumulator(statistics)
+        self._is_seen = (statistics.count > 0.0).numpy()
         self.n_rows_seen_, self._has_forgotten = int(config["n_rows_seen"]), bool(config["has_forgotten"])
         self._n_rows_tuned, self._n_classes_tuned = int(config["n_rows_tuned"]), int(config["n_classes_tuned"])
         if config["choice"] is not None:
@@ -477,11 +482,13 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._accumulator = StatisticsAccumulator(ClassStatistics.zeros(0, n_features + bool(self.fit_intercept)))
         self._reservoir = Reservoir(size, seed=seed, n_features=n_features) if size else None
         self.n_rows_seen_ = self._n_rows_tuned = self._n_classes_tuned = 0
-        self._has_forgotten = False
+        self._has_forgotten, self._is_seen = False, np.zeros(0, dtype=bool)
         self._choice = self._posterior = None
 
     def _make_room(self, places: Indices, classes: NDArray) -> None:
         self._check_number_of_classes(len(classes))
+        seen, self._is_seen = self._is_seen, np.zeros(len(classes), dtype=bool)
+        self._is_seen[places] = seen
         self._accumulator = StatisticsAccumulator(_spread(self._accumulator.statistics, places, len(classes)))
         if self._reservoir is not None:
             self._reservoir = self._reservoir.copy()
@@ -493,6 +500,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._accumulator = self._accumulator.copy()
         self._reservoir = None if self._reservoir is None else self._reservoir.copy()
         self._has_forgotten |= self._given.forgetting != 1.0
+        self._is_seen = self._is_seen.copy()
+        self._is_seen[labels] = True
         self._remember(X, labels, sample_weight)
         rows = max(1, _BLOCK // self._accumulator.n_features)
         for start in range(0, len(X), rows):
@@ -518,13 +527,13 @@ class BayesianLogisticRegression(StreamingClassifier):
         """Let a few rows wait for the posterior; let go of it where factorising anew is cheaper, or needed."""
         if self._posterior is None:
             return
-        n_updates = self._n_updates + len(self._waiting) + len(X)
-        if len(self._waiting) + len(X) > _FEW_ROWS or n_updates > _MOST_UPDATES or self._given.forgetting != 1.0:
+        n_waiting = self._n_waiting + len(X)
+        if n_waiting > _FEW_ROWS or self._n_updates + n_waiting > _MOST_UPDATES or self._given.forgetting != 1.0:
             self._posterior = None
             return
         weights = [1.0] * len(X) if sample_weight is None else sample_weight.tolist()
-        rows = zip(self._features(X), labels.tolist(), weights, strict=True)
-        self._waiting = self._waiting + [_Row(*row) for row in rows if row[2] > 0.0]
+        rows = _Rows(self._features(X), labels.tolist(), weights)
+        self._waiting, self._n_waiting = [*self._waiting, rows], n_waiting
 
     def _probs(self, X: Floats) -> Floats:
         mean, variance = self._latent(X)
@@ -550,14 +559,17 @@ class BayesianLogisticRegression(StreamingClassifier):
             self._table = self._likelihood_in_use.target_table()
             prior = GaussianPrior.centred(choice.prior_variance, n_latents=self._likelihood_in_use.n_latents)
             self._posterior = class_posterior(prior, self._accumulator.statistics, self._table)
-            self._waiting, self._n_updates = [], 0
-        posterior, waiting = self._posterior, self._waiting
-        if waiting:
+            self._waiting, self._n_waiting, self._n_updates = [], 0, 0
+        posterior = self._posterior
+        if self._waiting:
             self._posterior = None  # until it is whole again
-            for row in waiting:
-                mean, variance = self._table.mean[row.label], self._table.variance[row.label]
-                observe_(posterior, row.features, mean, variance / row.weight)
-            self._posterior, self._waiting, self._n_updates = posterior, [], self._n_updates + len(waiting)
+            for rows in self._waiting:
+                for feature, label, weight in zip(*rows, strict=True):
+                    if weight > 0.0:
+                        mean, variance = self._table.mean[label], self._table.variance[label]
+                        observe_(posterior, feature, mean, variance if weight == 1.0 else variance / weight)
+            self._n_updates += self._n_waiting
+            self._posterior, self._waiting, self._n_waiting = posterior, [], 0
         return posterior
 
     def _tuned(self) -> Choice:
@@ -575,10 +587,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         if self.n_rows_seen_ >= 2 * self._n_rows_tuned:
             return self.n_rows_seen_ > self._n_rows_tuned
         grown = self.n_rows_seen_ >= 1.1 * self._n_rows_tuned
-        return grown and self._n_classes_seen() > self._n_classes_tuned
-
-    def _n_classes_seen(self) -> int:
-        return int((self._accumulator.statistics.count > 0.0).sum())
+        return grown and int(self._is_seen.sum()) > self._n_classes_tuned
 
     def _make_likelihood(self, method: LikelihoodMethod, alpha_eps: Tensor) -> ClassLikelihood:
         return make_likelihood(self._given.kind, len(self.classes_), method, alpha_eps, self._given.label_variance)

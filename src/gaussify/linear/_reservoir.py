@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +67,8 @@ class Reservoir:
 
     def copy(self) -> "Reservoir":
         """Return another reservoir of the same rows."""
-        twin = copy(self)
+        twin = object.__new__(Reservoir)
+        twin.__dict__.update(self.__dict__)
         twin._kept = list(self._kept)
         return twin
 
