@@ -308,7 +308,7 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
 
 def _draw(records: list[Record], folder: Path) -> None:
     """Microseconds a row of every contender, on a logarithmic axis."""
-    first = min((record["logit_std"] for record in records if record.get("logit_std") is not None), default=None)
+    first = next((r["logit_std"] for r in records if r.get("logit_std") is not None), None)
     timed = [r for r in records if r.get("speed_ratio") is not None and r.get("logit_std") in (None, first)]
     groups = list(dict.fromkeys(str(record["measurement"]) for record in timed))
     with figure_file(folder, "updates", 1, len(groups), width=4.2 * len(groups), height=2.6) as (_, axes):
