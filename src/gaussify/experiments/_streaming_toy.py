@@ -145,7 +145,7 @@ def _draw(records: list[Record], folder: Path) -> None:
         (r["n_seen"], r["method"]): (r["accuracy"], r["nll"]) for r in records if r["kind"] == "score" and not r["seed"]
     }
     looks = sorted({n_seen for n_seen, _ in scores})  # type: ignore[type-var]
-    size = {"width": 2.0 * len(METHODS), "height": 2.1 * len(looks) + 0.4}
+    size = {"width": 1.6 * len(METHODS), "height": 1.7 * len(looks) + 0.4}
     with figure_file(folder, "streaming_toy", len(looks), len(METHODS), **size) as (figure, axes):
         for axis_row, n_seen in zip(axes, looks, strict=True):
             for axis, method in zip(axis_row, METHODS, strict=True):

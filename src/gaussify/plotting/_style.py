@@ -64,6 +64,6 @@ def figure_file(
     with matplotlib.rc_context(_STYLE):
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
-        figure.savefig(folder / f"{name}.png", dpi=160)
+        figure.savefig(folder / f"{name}.png", dpi=160, pil_kwargs={"optimize": True})
         figure.set_layout_engine("none")  # everything is in its place by now
         figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
