@@ -81,11 +81,11 @@ class BayesianLogisticRegression(StreamingClassifier):
     Each label is a Gaussian observation of the logits (:class:`~gaussify.SoftmaxLikelihood`, or for two classes
     :class:`~gaussify.LogisticLikelihood`), so the posterior is that of least squares and a function of
     :class:`~gaussify.posterior.ClassStatistics`. Fitting at once, in any chunks and order, and in shards that are
-    merged give the same model; rows can be unlearnt; likelihood and prior can be changed after the data
-    (``set_params``).
+    merged give the same model (after ``tune``, where predictions were made on the way and something is ``"auto"``);
+    rows can be unlearnt; likelihood and prior can be changed after the data (``set_params``).
 
     Learning n rows costs n d² whatever the number of classes K; the first prediction after that K d³ (K d² for a few
-    rows), and predicting n rows n K d². Memory is 2 K d² numbers.
+    rows), and predicting n rows n K d². Memory is 2 K d² numbers, and as much again at most while rows are added or wait.
 
     Parameters
     ----------
@@ -93,7 +93,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
         ``criterion``.
     alpha_eps : float, one per class, or "auto"
-        Concentration of the prior behind a label. ``"auto"`` takes the best of a grid from 0.001 to 1 by ``criterion``.
+        Concentration of the prior behind a label, at least 1e-8. ``"auto"`` goes from 0.1 along a grid from 0.001 to 1
+        for as long as ``criterion`` improves.
     temperature : float or "auto"
         Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     prior_variance : float, one per feature, or "auto"
@@ -102,7 +103,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         (right where their units have nothing to do with each other).
     forgetting : float
         Factor in (0, 1] by which each row reduces the weight of all rows before it: a row counts 1 / (1 - forgetting)
-        rows long. The prior is never forgotten: without new rows the posterior returns to it.
+        rows long. Rows of weight zero count as time, too. The prior is never forgotten: where rows fade and say
+        nothing new, the posterior returns to it.
     likelihood : {"auto", "softmax", "logistic"}
         ``"auto"`` is logistic (one latent) for two classes where ``method`` allows it, softmax (one latent a class)
         otherwise.
@@ -133,7 +135,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         Posterior covariance of ``coef_``, for each latent.
     method_, alpha_eps_, temperature_, prior_variance_ : str, float or ndarray, float, ndarray of shape (n_features,)
         The numbers in use. ``fit`` chooses those that are ``"auto"``; on a stream they are chosen again, at the next
-        prediction, each time the data have doubled, and whenever ``tune`` is called.
+        prediction, each time the data have doubled, or grown by a tenth with a new class, after ``merge``, and whenever
+        ``tune`` is called.
     score_ : float or None
         Mean log-likelihood of a row by ``criterion``, with these numbers.
     statistics_ : ClassStatistics

@@ -180,8 +180,8 @@ def best_temperature(
 
     A standard normal prior on :math:`\log T`, worth less than one row, keeps it finite where a few rows are separable.
     The loss is followed downhill on a lattice of ten points to a factor of e, from 0.02 to 50; T is the vertex of the
-    parabola through the best three, which, unlike a point where a search happened to stop, is a smooth function of the
-    data.
+    parabola through the best three, which, unlike a point where a search happened to stop, moves with the data as
+    smoothly as the loss itself while the best point stays.
 
     Examples
     --------
