@@ -85,7 +85,8 @@ class BayesianLogisticRegression(StreamingClassifier):
     rows can be unlearnt; likelihood and prior can be changed after the data (``set_params``).
 
     Learning n rows costs n d² whatever the number of classes K; the first prediction after that K d³ (K d² for a few
-    rows), and predicting n rows n K d². Memory is 2 K d² numbers, and as much again at most while rows are added or wait.
+    rows), and predicting n rows n K d². Memory is 2 K d² numbers, and as much again at most while rows are added or
+    wait.
 
     Parameters
     ----------
