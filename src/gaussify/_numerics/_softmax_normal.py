@@ -40,9 +40,13 @@ from gaussify._numerics._softmax_rule import (
     NARROW,
     NARROW_LIMIT,
     NARROW_LIMIT_FLOAT32,
+    SLENDER,
+    SLENDER_LIMIT,
     WIDE,
+    Laguerre,
     Panels,
     bracket,
+    laguerre,
     legendre,
 )
 from gaussify._numerics._special import is_constant
@@ -234,7 +238,16 @@ def _pull_back(rule: _Rule, grad: Tensor) -> tuple[Tensor, Tensor]:
     return grad_mean, -0.5 * grad_variance
 
 
-def _place_nodes(panels: Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def _place_nodes(rule: Panels | Laguerre, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes and weights, (n, g) each."""
+    if isinstance(rule, Panels):
+        return _place_panels(rule, mean, scale)
+    shifts, weights = _laguerre(rule.size, mean.device, mean.dtype)
+    z = torch.logsumexp(mean + 0.5 * scale.square(), -1, keepdim=True) + shifts
+    return z, weights.expand_as(z)
+
+
+def _place_panels(panels: Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Find where the maximum of each row lies and set Gauss-Legendre panels there.
 
     The distribution of the maximum is cut off on its left by its sharpest step, and features at a distance from that
@@ -300,6 +313,12 @@ def _legendre(order: int, device: torch.device, dtype: torch.dtype) -> tuple[Ten
     return points, weights
 
 
+@lru_cache
+def _laguerre(order: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    shifts, weights = (torch.as_tensor(x.copy(), device=device, dtype=dtype) for x in laguerre(order))
+    return shifts, weights
+
+
 def _map_rows(
     function: Callable[..., tuple[Tensor, ...]],
     mean: Tensor,
@@ -312,17 +331,18 @@ def _map_rows(
     arguments = [x.to(dtype) for x in (shifted, variance.detach().sqrt(), *(x.detach() for x in more))]
     arguments[0].clamp_min_(-FARTHEST[dtype])
     limit = NARROW_LIMIT_FLOAT32 if mean.dtype is torch.float32 else NARROW_LIMIT
-    narrow = (arguments[1] < limit).all(-1)
+    widest = arguments[1].amax(-1)
+    slender, wide = widest < SLENDER_LIMIT, ~(widest < limit)
     order: list[Tensor] = []
     results: list[tuple[Tensor, ...]] = []
-    for rows, panels in ((narrow, NARROW), (~narrow, WIDE)):
-        size = max(1, _ELEMENTS // (panels.number * panels.order * mean.shape[-1]))
+    for rows, rule in ((slender, SLENDER), (~slender & ~wide, NARROW), (wide, WIDE)):
+        size = max(1, _ELEMENTS // (rule.size * mean.shape[-1]))
         for index in rows.nonzero()[:, 0].split(_PLACED * size):
-            if index.numel() == 0 and (results or panels is NARROW):
+            if index.numel() == 0 and (results or rule is not WIDE):
                 continue  # of no rows at all, one empty result
             order.append(index)
             chunk = [x[index] for x in arguments]
-            placed = _place_nodes(panels, *chunk[:2])
+            placed = _place_nodes(rule, *chunk[:2])
             for part in zip(*(x.split(size) for x in (*placed, *chunk)), strict=True):
                 results.append(function(_evaluate(*part[:4], curvature=bool(more)), *part[4:]))
     back = torch.cat(order).argsort()

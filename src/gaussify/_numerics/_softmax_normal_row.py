@@ -25,9 +25,12 @@ from gaussify._numerics._softmax_rule import (
     N_SEARCH,
     NARROW,
     NARROW_LIMIT,
+    SLENDER,
+    SLENDER_LIMIT,
     WIDE,
     Panels,
     bracket,
+    laguerre,
     legendre,
 )
 
@@ -46,10 +49,15 @@ def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarr
     top = float(mean.max())
     mean, scale = np.maximum(mean, top - FARTHEST[torch.float64]) - top, np.sqrt(variance)
     latents = _Latents.of(mean, scale)
-    z, weights = _place_nodes(NARROW if scale.max() < NARROW_LIMIT else WIDE, mean, scale, latents)
+    widest = float(scale.max())
+    if widest < SLENDER_LIMIT:
+        shifts, weights = laguerre(SLENDER.size)
+        z = math.log(np.exp(mean + 0.5 * variance).sum()) + shifts
+    else:
+        z, weights = _place_nodes(NARROW if widest < NARROW_LIMIT else WIDE, mean, scale, latents)
     value, slope = _double_log_cdf(z, latents)
     hazard = np.exp(-value)  # (c, g), -log F_j
-    weights *= np.exp(-hazard.sum(0))
+    weights = weights * np.exp(-hazard.sum(0))
     slope *= hazard
     probs = (slope @ weights) * latents.per_cell[:, 0]
     return probs / probs.sum()  # which normalises the rule, too
