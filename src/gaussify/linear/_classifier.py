@@ -24,6 +24,7 @@ from gaussify.linear._tuning import (
     LikelihoodKind,
     Options,
     choose,
+    disperse,
     is_usable,
     make_likelihood,
     most_rows,
@@ -57,6 +58,7 @@ class _Given(NamedTuple):
     temperature: float | None
     prior_variance: Tensor | None  # () or (d,)
     forgetting: float
+    dispersion: float | None
     kind: LikelihoodKind
     intercept_variance: float
     label_variance: float
@@ -66,7 +68,7 @@ class _Given(NamedTuple):
     @property
     def by_rows(self) -> bool:
         """Whether anything is to be chosen by rows."""
-        return None in (self.method, self.temperature) or self.alpha_eps is None
+        return None in (self.method, self.temperature, self.dispersion) or self.alpha_eps is None
 
 
 class _Rows(NamedTuple):
@@ -99,13 +101,19 @@ class BayesianLogisticRegression(StreamingClassifier):
     temperature : float or "auto"
         Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     prior_variance : float, one per feature, or "auto"
-        Of the weights. ``"auto"`` maximises the evidence, from the statistics alone: over a common factor, and the
-        choice between the same variance for all features and one in inverse proportion to the variance of each feature
-        (right where their units have nothing to do with each other).
+        Of the weights before they are divided by the temperature. ``"auto"`` maximises the evidence, from the
+        statistics alone: over a common factor, and the choice between the same variance for all features and one in
+        inverse proportion to the variance of each feature (right where their units have nothing to do with each
+        other).
     forgetting : float
         Factor in (0, 1] by which each row reduces the weight of all rows before it: a row counts 1 / (1 - forgetting)
         rows long. Rows of weight zero count as time, too. The prior is never forgotten: where rows fade and say
         nothing new, the posterior returns to it.
+    dispersion : float or "auto"
+        Variances of labels are multiplied by it. With 1, the paper's, ``alpha_eps`` and ``temperature`` give the best
+        predictions, but the posterior of the weights can be too narrow or too wide by half and more. With ``"auto"`` a
+        label tells as much about the logits as by the exact likelihood, and standard deviations of the weights are
+        those of the exact posterior to a few per cent: for Thompson sampling, and wherever weights matter.
     likelihood : {"auto", "softmax", "logistic"}
         ``"auto"`` is logistic (one latent) for two classes where ``method`` allows it, softmax (one latent a class)
         otherwise.
@@ -120,7 +128,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         all others, in closed form, or the paper's log-likelihood of the training rows.
     reservoir_size : int
         How many rows are kept for that, a sample that does not depend on the order of the rows; it is saved and merged
-        with the model. With 0, what is ``"auto"`` is ``"variational"``, 0.1 and 1.
+        with the model. With 0, what is ``"auto"`` is ``"variational"``, 0.1, 1 and 1.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
         How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     random_state : int
@@ -134,10 +142,12 @@ class BayesianLogisticRegression(StreamingClassifier):
         Posterior mean of the weights, divided by the temperature.
     covariance_ : ndarray of shape (n_latents, n_features, n_features)
         Posterior covariance of ``coef_``, for each latent.
-    method_, alpha_eps_, temperature_, prior_variance_ : str, float or ndarray, float, ndarray of shape (n_features,)
+    method_, alpha_eps_, temperature_, dispersion_ : str, float or ndarray, float, float
         The numbers in use. ``fit`` chooses those that are ``"auto"``; on a stream they are chosen again, at the next
         prediction, each time the data have doubled, or grown by a tenth with a new class, after ``merge``, and whenever
         ``tune`` is called.
+    prior_variance_ : ndarray of shape (n_features,)
+        Likewise.
     score_ : float or None
         Mean log-likelihood of a row by ``criterion``, with these numbers.
     statistics_ : ClassStatistics
@@ -186,6 +196,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         prior_variance: Any = "auto",
         forgetting: Any = 1.0,
         *,
+        dispersion: Any = 1.0,
         likelihood: Any = "auto",
         fit_intercept: Any = True,
         intercept_variance: Any = 1000.0,
@@ -200,6 +211,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self.temperature = temperature
         self.prior_variance = prior_variance
         self.forgetting = forgetting
+        self.dispersion = dispersion
         self.likelihood = likelihood
         self.fit_intercept = fit_intercept
         self.intercept_variance = intercept_variance
@@ -354,7 +366,12 @@ class BayesianLogisticRegression(StreamingClassifier):
             "n_classes_tuned": self._n_classes_tuned,
             "choice": None
             if choice is None
-            else {"method": str(choice.method), "temperature": choice.temperature, "score": choice.score},
+            else {
+                "method": str(choice.method),
+                "temperature": choice.temperature,
+                "dispersion": choice.dispersion,
+                "score": choice.score,
+            },
             "reservoir": None
             if self._reservoir is None
             else {
@@ -414,9 +431,11 @@ class BayesianLogisticRegression(StreamingClassifier):
                 tensors["choice.alpha_eps"],
                 float(config["choice"]["temperature"]),
                 tensors["choice.prior_variance"],
+                float(config["choice"].get("dispersion", 1.0)),
                 config["choice"]["score"],
             )
             _expect(0.0 < self._choice.temperature < math.inf, "temperature is positive")
+            _expect(0.0 < self._choice.dispersion < math.inf, "dispersion is positive")
             alpha_shape = (len(classes),) if self._choice.alpha_eps.ndim else ()
             _expect_numbers(self._choice.alpha_eps, alpha_shape, "alpha_eps", positive=True)
             _expect_numbers(self._choice.prior_variance, (n_features,), "prior_variance", positive=True)
@@ -453,6 +472,10 @@ class BayesianLogisticRegression(StreamingClassifier):
     @property
     def temperature_(self) -> float:
         return self._tuned().temperature
+
+    @property
+    def dispersion_(self) -> float:
+        return self._tuned().dispersion
 
     @property
     def prior_variance_(self) -> Floats:
@@ -560,7 +583,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         choice = self._tuned()
         if self._posterior is None:
             self._likelihood_in_use = self._make_likelihood(choice.method, choice.alpha_eps)
-            self._table = self._likelihood_in_use.target_table()
+            self._table = disperse(self._likelihood_in_use.target_table(), choice.dispersion)
             prior = GaussianPrior.centred(choice.prior_variance, n_latents=self._likelihood_in_use.n_latents)
             self._posterior = class_posterior(prior, self._accumulator.statistics, self._table)
             self._waiting, self._n_waiting, self._n_updates = [], 0, 0
@@ -617,6 +640,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             methods=self._methods() if given.method is None else (given.method,),
             alpha_eps=given.alpha_eps,
             temperature=given.temperature,
+            dispersion=given.dispersion,
             prior_shapes=[torch.cat([shape, constant]) for shape in shapes],
             scaled=scaled if given.prior_variance is None else None,
             likelihood=self._make_likelihood,
@@ -661,6 +685,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             if _is_auto(self.prior_variance)
             else positive("prior_variance", (self.n_features_in_,)),
             forgetting=forgetting,
+            dispersion=None if _is_auto(self.dispersion) else float(positive("dispersion")),
             kind=option("likelihood", LikelihoodKind),
             intercept_variance=float(positive("intercept_variance")),
             label_variance=float(positive("label_variance")),

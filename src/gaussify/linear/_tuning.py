@@ -1,4 +1,4 @@
-"""The numbers that an estimator chooses itself: prior variance, alpha_eps, method, temperature."""
+"""The numbers that an estimator chooses itself: prior variance, alpha_eps, method, temperature, dispersion."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from gaussify.likelihoods import (
     BETA_METHODS,
@@ -34,6 +35,8 @@ _MOST_LATENTS = 64  # that the evidence is summed over
 _PROBABILITIES = 30_000  # rows x classes that a criterion is computed on
 _ROWS_FOR_ALPHA = 300  # that alpha_eps and method are compared on: a temperature each makes them nearly equal anyway
 _LATTICE, _LAST_PLACE = 0.1, 39  # of log-temperatures
+_INFORMATION_ROUNDS = 3
+_LEAST_INFORMATION = 1e-6  # where all rows are certain
 
 
 class Criterion(StrEnum):
@@ -63,6 +66,11 @@ class LabelledRows(NamedTuple):
     labels: Int[Tensor, " n"]
     weight: Float[Tensor, " n"]
 
+    @property
+    def share(self) -> Float[Tensor, " n"]:
+        """Weights that sum to one."""
+        return self.weight / self.weight.sum()
+
 
 class Choice(NamedTuple):
     """The numbers in use."""
@@ -71,6 +79,7 @@ class Choice(NamedTuple):
     alpha_eps: Float[Tensor, "*c"]
     temperature: float
     prior_variance: Float[Tensor, " d"]
+    dispersion: float
     score: float | None
     """Mean log-likelihood by the criterion, where it was computed."""
 
@@ -86,6 +95,7 @@ class Options:
     """Prior variances, up to the factor where one is to be chosen."""
     scaled: Bool[Tensor, " d"] | None
     """Which entries of the shapes have their factor chosen by the evidence; None where none have."""
+    dispersion: float | None
     likelihood: Callable[[LikelihoodMethod, Tensor], ClassLikelihood]
     criterion: Criterion
 
@@ -94,13 +104,16 @@ def choose(statistics: ClassStatistics, rows: LabelledRows | None, options: Opti
     """Return the best numbers, from statistics and, for all but the prior variance, a few rows.
 
     For each method, ``alpha_eps`` climbs from 0.1 along a grid as long as the criterion improves; at each point the
-    prior variance has the largest evidence and the temperature is the best one. Without rows, what is not given is the
-    first method, 0.1 and 1.
+    prior variance has the largest evidence and the temperature is about the best one. Without rows, what is not given
+    is the first method, 0.1, 1 and 1.
     """
     method, alpha_eps = options.methods[0], options.alpha_eps
     if rows is not None and (alpha_eps is None or len(options.methods) > 1):
         few = LabelledRows(*(part[:_ROWS_FOR_ALPHA] for part in rows))
-        found = [_best_of_method(partial(_attempt, statistics, few, options, m), m, alpha_eps) for m in options.methods]
+        found = [
+            _best_of_method(partial(_attempt, statistics, few, options, m, rough=True), m, alpha_eps)
+            for m in options.methods
+        ]
         method, alpha_eps, *_ = max(found, key=_score)
     return _attempt(statistics, rows, options, method, _alpha(_FIRST_ALPHA) if alpha_eps is None else alpha_eps)
 
@@ -140,33 +153,116 @@ def _attempt(
     options: Options,
     method: LikelihoodMethod,
     alpha_eps: Tensor,
+    *,
+    rough: bool = False,
 ) -> Choice:
-    """Complete a choice of method and alpha_eps by the prior variance and the temperature."""
+    """Complete a choice of method and alpha_eps by the prior variance, the temperature and the dispersion."""
     likelihood = options.likelihood(method, alpha_eps)
-    table = likelihood.target_table()
+    if rows is not None and options.dispersion is None:
+        return _matched_attempt(statistics, rows, options, method, alpha_eps, rough=rough)
+    dispersion = 1.0 if options.dispersion is None else options.dispersion
+    table = disperse(likelihood.target_table(), dispersion)
     prior_variance = _prior_variance(statistics, table, options)
     temperature, score = 1.0 if options.temperature is None else options.temperature, None
     if rows is not None:
-        prior = GaussianPrior.centred(prior_variance, n_latents=likelihood.n_latents)
-        mean, variance = latent(class_posterior(prior, statistics, table), rows.features)
-        if options.criterion is Criterion.LEAVE_ONE_OUT:
-            targets = PseudoTargets(table.mean[rows.labels], table.variance[rows.labels])
-            mean, variance = leave_one_out(mean, variance, targets, rows.weight)
+        _, judged = _latents(statistics, rows, options.criterion, table, prior_variance)
         if options.temperature is None:
-            temperature = best_temperature(likelihood, mean, variance, rows.labels, rows.weight)
-        score = -_nll(likelihood, mean, variance, rows.labels, rows.weight, temperature)
-    return Choice(method, alpha_eps, temperature, prior_variance, score)
+            temperature = best_temperature(likelihood, *judged, rows.labels, rows.weight, rough=rough)
+        score = -_nll(likelihood, *judged, rows.labels, rows.weight, temperature)
+    return Choice(method, alpha_eps, temperature, prior_variance, dispersion, score)
 
 
-def _prior_variance(statistics: ClassStatistics, table: PseudoTargets, options: Options) -> Tensor:
+def _matched_attempt(
+    statistics: ClassStatistics,
+    rows: LabelledRows,
+    options: Options,
+    method: LikelihoodMethod,
+    alpha_eps: Tensor,
+    *,
+    rough: bool,
+) -> Choice:
+    r"""The same with the information of the exact likelihood.
+
+    Everything is on the scale of the logits here: labels are observations of mean :math:`y/T` and variance
+    :math:`cv`, with c such that they have the information of a label. So the temperature moves means only, the prior is
+    that of the logits' weights, and as the information hardly depends on either, a few rounds settle all three.
+    """
+    likelihood = options.likelihood(method, alpha_eps)
+    table = likelihood.target_table()
+    precision = float(rows.share @ (1.0 / table.variance)[rows.labels].mean(-1))
+    information = (
+        0.25 if likelihood.n_latents == 1 else 1.0 / likelihood.n_classes
+    )  # of labels that are equally probable
+    temperature = 1.0 if options.temperature is None else options.temperature
+    shape = _prior_variance(statistics, table, options, free_noise=True)
+    for last in [*[False] * _INFORMATION_ROUNDS, True]:
+        spread = precision / information
+        prior_variance = shape if options.scaled is None else torch.where(options.scaled, shape * spread, shape)
+        fitted, judged = _latents(statistics, rows, options.criterion, disperse(table, spread), prior_variance)
+        if options.temperature is None:
+            temperature = best_temperature(
+                likelihood, *judged, rows.labels, rows.weight, rough=rough or not last, of_means=True
+            )
+        if not last:
+            information = mean_information(likelihood, fitted[0] / temperature, fitted[1], rows.weight)
+    score = -_nll(likelihood, judged[0] / temperature, judged[1], rows.labels, rows.weight, 1.0)
+    square = temperature**2
+    return Choice(method, alpha_eps, temperature, prior_variance * square, spread * square, score)
+
+
+def _latents(
+    statistics: ClassStatistics, rows: LabelledRows, criterion: Criterion, table: PseudoTargets, prior_variance: Tensor
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Mean and variance of the latents of rows, and what the criterion judges: the same, or each row left out."""
+    prior = GaussianPrior.centred(prior_variance, n_latents=table.mean.shape[1])
+    fitted = latent(class_posterior(prior, statistics, table), rows.features)
+    if criterion is Criterion.TRAINING:
+        return fitted, fitted
+    targets = PseudoTargets(table.mean[rows.labels], table.variance[rows.labels])
+    return fitted, leave_one_out(*fitted, targets, rows.weight)
+
+
+def _prior_variance(
+    statistics: ClassStatistics, table: PseudoTargets, options: Options, *, free_noise: bool = False
+) -> Tensor:
     if options.scaled is None:
         return options.prior_shapes[0]
     n_latents = table.mean.shape[1]
     latents = torch.linspace(0, n_latents - 1, min(n_latents, _MOST_LATENTS)).long()
-    found = [best_prior_scale(statistics, table, shape, options.scaled, latents) for shape in options.prior_shapes]
+    found = [
+        best_prior_scale(statistics, table, shape, options.scaled, latents, free_noise=free_noise)
+        for shape in options.prior_shapes
+    ]
     top = max(range(len(found)), key=lambda index: found[index].log_evidence)
     shape = options.prior_shapes[top]
     return torch.where(options.scaled, found[top].scale * shape, shape)
+
+
+def disperse(table: PseudoTargets, dispersion: float) -> PseudoTargets:
+    """Return targets whose variances are multiplied by the dispersion."""
+    return PseudoTargets(table.mean, table.variance * dispersion)
+
+
+def mean_information(
+    likelihood: ClassLikelihood, mean: Float[Tensor, "n l"], variance: Float[Tensor, "n l"], weight: Float[Tensor, " n"]
+) -> float:
+    r"""Return how much a label says about a latent by the exact likelihood, averaged over the posterior and rows.
+
+    By the logistic likelihood that is :math:`\mathbb{E}[p(1-p)]`, which is also what the optimum of variational
+    inference adds to the precision. By the softmax it is :math:`\mathrm{diag}(p) - pp^\top`, which knows only the
+    K - 1 contrasts of the latents; spread over these, a latent's share is
+    :math:`\mathbb{E}[\sum_k p_k(1-p_k)]/(K-1)`.
+
+    Examples
+    --------
+    >>> zeros = torch.zeros(5, 1).double()
+    >>> mean_information(LogisticLikelihood(), zeros, zeros, torch.ones(5).double())
+    0.25
+    """
+    uncertain = likelihood.predict_uncertainty(mean, variance)
+    trace = (uncertain.probs * (1.0 - uncertain.probs) - uncertain.std.square()).sum(-1)
+    n_shares = 2 if likelihood.n_latents == 1 else likelihood.n_classes - 1
+    return max(float(weight @ trace / weight.sum()) / n_shares, _LEAST_INFORMATION)
 
 
 def best_temperature(
@@ -175,13 +271,17 @@ def best_temperature(
     variance: Float[Tensor, "n l"],
     labels: Int[Tensor, " n"],
     weight: Float[Tensor, " n"],
+    *,
+    rough: bool = False,
+    of_means: bool = False,
 ) -> float:
     r"""Return the temperature T whose latents :math:`(m/T, s/T^2)` give the labels the largest probability.
 
     A standard normal prior on :math:`\log T`, worth less than one row, keeps it finite where a few rows are separable.
     The loss is followed downhill on a lattice of ten points to a factor of e, from 0.02 to 50; T is the vertex of the
     parabola through the best three, which, unlike a point where a search happened to stop, moves with the data as
-    smoothly as the loss itself while the best point stays.
+    smoothly as the loss itself while the best point stays. Most of the way is gone with rough probabilities, which cost
+    a fraction of exact ones; with ``rough`` all of it. With ``of_means`` variances are left alone.
 
     Examples
     --------
@@ -190,27 +290,43 @@ def best_temperature(
     >>> best_temperature(LogisticLikelihood(), mean, torch.zeros_like(mean), labels, torch.ones(100).double())
     2.7
     """
+    n_rows = float(weight.sum())
 
-    @cache
-    def loss(place: int) -> float:
-        log_temperature = _LATTICE * place
-        prior = 0.5 * log_temperature**2 / float(weight.sum())
-        return prior + _nll(likelihood, mean, variance, labels, weight, math.exp(log_temperature))
+    def loss_of(nll: Callable[..., float]) -> Callable[[int], float]:
+        @cache
+        def loss(place: int) -> float:
+            log_temperature = _LATTICE * place
+            temperature = math.exp(log_temperature)
+            scaled = variance * temperature**2 if of_means else variance
+            prior = 0.5 * log_temperature**2 / n_rows
+            return prior + nll(likelihood, mean, scaled, labels, weight, temperature)
 
-    best = 0
-    for step in (8, 4, 2, 1):
-        while True:
-            nearby = [k for k in (best - step, best, best + step) if abs(k) <= _LAST_PLACE]
-            lowest = min(nearby, key=loss)
-            if lowest == best:
-                break
-            best = lowest
+        return loss
+
+    loss = loss_of(_rough_nll)
+    best = _walk(loss, 0, (8, 4, 2, 1))
+    if not rough:
+        loss = loss_of(_nll)
+        best = _walk(loss, best, (1,))
     if abs(best) == _LAST_PLACE:
         return math.exp(_LATTICE * best)
     before, at, after = (loss(best + shift) for shift in (-1, 0, 1))
     bend = before - 2.0 * at + after
     vertex = 0.5 * (before - after) / bend if bend > 0.0 else 0.0
     return math.exp(_LATTICE * (best + vertex))
+
+
+def _walk(loss: Callable[[int], float], start: int, steps: Sequence[int]) -> int:
+    """Follow the loss downhill on the lattice, in steps that become smaller."""
+    best = start
+    for step in steps:
+        while True:
+            nearby = [place for place in (best - step, best, best + step) if abs(place) <= _LAST_PLACE]
+            lowest = min(nearby, key=loss)
+            if lowest == best:
+                break
+            best = lowest
+    return best
 
 
 def _nll(
@@ -220,6 +336,24 @@ def _nll(
     probs = likelihood.predict_proba(mean / temperature, variance / temperature**2)
     own = probs.gather(1, labels[:, None])[:, 0].clamp_min(torch.finfo(probs.dtype).tiny)
     return -float((weight * own.log()).sum() / weight.sum())
+
+
+def _rough_nll(
+    likelihood: ClassLikelihood, mean: Tensor, variance: Tensor, labels: Tensor, weight: Tensor, temperature: float
+) -> float:
+    r"""The same by the mean-field probability of the label alone, against each other class in turn.
+
+    .. math:: p_y \approx 1 \Big/ \sum_j \exp\frac{m_j - m_y}{\sqrt{1 + \pi(v_j + v_y)/8}}
+    """
+    if likelihood.n_latents == 1:
+        gap, spread = torch.where(labels[:, None] == 1, -mean, mean), variance
+    else:
+        own = labels[:, None]
+        gap, spread = mean - mean.gather(1, own), variance + variance.gather(1, own)
+    gap = gap / temperature * torch.rsqrt(1.0 + math.pi / 8.0 / temperature**2 * spread)
+    if likelihood.n_latents == 1:
+        return float(weight @ softplus(gap[:, 0]) / weight.sum())
+    return float(weight @ torch.logsumexp(gap, -1) / weight.sum())
 
 
 def most_rows(n_classes: int) -> int:

@@ -35,6 +35,8 @@ def best_prior_scale(
     shape: Float[Tensor, " d"],
     free: Bool[Tensor, " d"],
     latents: Int[Tensor, " k"] | None = None,
+    *,
+    free_noise: bool = False,
 ) -> PriorScale:
     r"""Return the factor :math:`\tau` of the ``free`` entries of the prior variances ``shape`` with most evidence.
 
@@ -47,6 +49,13 @@ def best_prior_scale(
 
     so that after one decomposition each :math:`\tau` costs d operations: the maximum is found on a fine grid from 1e-8
     to 1e8 and polished as a root of the derivative.
+
+    With ``free_noise`` all variances, those of the targets and of the prior, have another factor :math:`\varphi` in
+    common, which is the best one for each :math:`\tau`. With N the observations' weight and q the sum of what they
+    would leave to explain,
+
+    .. math:: \varphi = \frac1N\Big(q - \sum_j\frac{\tau z_j^2}{1 + \tau e_j}\Big), \qquad
+        \log Z(\tau) = \text{constant} - \tfrac N2\log\varphi - \tfrac12\sum_j\log(1 + \tau e_j).
 
     Parameters
     ----------
@@ -68,23 +77,36 @@ def best_prior_scale(
     """
     chosen = torch.arange(table.mean.shape[1]) if latents is None else latents
     total_gram = statistics.gram.sum(0)
-    constant, spectra, loads = 0.0, [], []
+    rest, explained, spectra, loads = 0.0, 0.0, [], []
     for part in latent_chunks(len(chosen), statistics.n_features):
         index = chosen[part].to(table.mean.device)
         natural = natural_parameters(statistics, table, index, total_gram=total_gram)
-        fixed, spectrum, load = _decompose(natural, shape, free)
-        constant += fixed
+        log_scale, by_others, spectrum, load = _decompose(natural, shape, free)
+        rest, explained = rest + log_scale, explained + by_others
         spectra.append(spectrum)
         loads.append(load)
     e, z2 = np.concatenate(spectra), np.concatenate(loads)
+    squares = (table.mean.square() / table.variance)[:, chosen].to(statistics.count).sum(-1)
+    constant = rest + 0.5 * float(statistics.count @ squares)  # the part of normalising constants
+    left, n_observations = float(statistics.count @ squares) - explained, float(statistics.count.sum()) * len(chosen)
+
+    def noise(scale: np.ndarray) -> np.ndarray:  # of scales (s,)
+        if not free_noise:
+            return np.ones_like(scale)
+        residual = left - (scale[:, None] * z2 / (1.0 + scale[:, None] * e)).sum(-1)
+        return np.maximum(residual, 1e-12 * left + np.finfo(float).tiny) / n_observations
 
     def log_evidence(log_scale: np.ndarray) -> np.ndarray:
-        te = np.exp(log_scale)[:, None] * e
-        return constant + 0.5 * (np.exp(log_scale)[:, None] * z2 / (1.0 + te) - np.log1p(te)).sum(-1)
+        scale = np.exp(log_scale)
+        te = scale[:, None] * e
+        residual = left - (scale[:, None] * z2 / (1.0 + te)).sum(-1)
+        factor = noise(scale)
+        return constant - 0.5 * (n_observations * np.log(factor) + residual / factor + np.log1p(te).sum(-1))
 
     def slope(log_scale: float) -> float:
         scale = np.exp(log_scale)
-        return float((scale * (z2 / (1.0 + scale * e) ** 2 - e / (1.0 + scale * e))).sum())
+        factor = float(noise(np.array([scale]))[0])
+        return float((scale * (z2 / factor / (1.0 + scale * e) ** 2 - e / (1.0 + scale * e))).sum())
 
     top = int(np.argmax(log_evidence(_LOG_SCALES)))
     best = _LOG_SCALES[top]
@@ -95,20 +117,20 @@ def best_prior_scale(
     return PriorScale(float(np.exp(best)), float(log_evidence(np.array([best]))[0]))
 
 
-def _decompose(natural: NaturalParameters, shape: Tensor, free: Tensor) -> tuple[float, np.ndarray, np.ndarray]:
-    """What does not depend on the factor, and all e and z² of these latents."""
+def _decompose(natural: NaturalParameters, shape: Tensor, free: Tensor) -> tuple[float, float, np.ndarray, np.ndarray]:
+    """The evidence without what weights explain, twice what the others explain, all e and z² of these latents."""
     A, b = natural.precision, natural.linear
     A_ff, A_fg, A_gg = A[:, free][:, :, free], A[:, free][:, :, ~free], A[:, ~free][:, :, ~free]
     b_f, b_g = b[:, free], b[:, ~free]
-    constant = natural.constant.sum()
+    rest, explained = natural.constant.sum(), torch.zeros(())
     if not bool(free.all()):
         L = stable_cholesky(A_gg + torch.diag(1.0 / shape[~free]))
         V = torch.linalg.solve_triangular(L, A_fg.mT, upper=False)  # (l, g, f)
         u = torch.linalg.solve_triangular(L, b_g[..., None], upper=False)  # (l, g, 1)
         A_ff, b_f = A_ff - V.mT @ V, b_f - (V.mT @ u)[..., 0]
         log_det = 2.0 * L.diagonal(dim1=-2, dim2=-1).log().sum() + len(b) * shape[~free].log().sum()
-        constant = constant + 0.5 * (u.square().sum() - log_det)
+        rest, explained = rest - 0.5 * log_det, u.square().sum()
     scale = shape[free].sqrt()
     e, U = torch.linalg.eigh(scale[:, None] * A_ff * scale)
     z = (U.mT @ (scale * b_f)[..., None])[..., 0]
-    return constant.item(), e.clamp_min(0.0).flatten().cpu().numpy(), z.square().flatten().cpu().numpy()
+    return rest.item(), explained.item(), e.clamp_min(0.0).flatten().cpu().numpy(), z.square().flatten().cpu().numpy()
