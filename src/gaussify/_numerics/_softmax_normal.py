@@ -39,15 +39,17 @@ from gaussify._numerics._softmax_rule import (
     N_SEARCH,
     NARROW,
     NARROW_LIMIT,
-    NARROW_LIMIT_FLOAT32,
     SLENDER,
     SLENDER_LIMIT,
     WIDE,
     Laguerre,
+    Midpoint,
     Panels,
     bracket,
     laguerre,
     legendre,
+    midpoints,
+    narrow_bracket,
 )
 from gaussify._numerics._special import is_constant
 
@@ -238,12 +240,18 @@ def _pull_back(rule: _Rule, grad: Tensor) -> tuple[Tensor, Tensor]:
     return grad_mean, -0.5 * grad_variance
 
 
-def _place_nodes(rule: Panels | Laguerre, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def _place_nodes(rule: Laguerre | Midpoint | Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and weights, (n, g) each."""
     if isinstance(rule, Panels):
         return _place_panels(rule, mean, scale)
-    shifts, weights = _laguerre(rule.size, mean.device, mean.dtype)
-    z = torch.logsumexp(mean + 0.5 * scale.square(), -1, keepdim=True) + shifts
+    centre = torch.logsumexp(mean + 0.5 * scale.square(), -1, keepdim=True)
+    if isinstance(rule, Laguerre):
+        shifts, weights = _constants(laguerre, rule.size, mean.device, mean.dtype)
+        z = centre + shifts
+    else:
+        low, high = narrow_bracket(mean, scale, lambda ends: ends.amax(-1, keepdim=True), centre)
+        middles, weights = _constants(midpoints, rule.size, mean.device, mean.dtype)
+        z = low + (high - low) * middles
     return z, weights.expand_as(z)
 
 
@@ -268,7 +276,7 @@ def _place_panels(panels: Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, 
     first, last = (_lookup(_crossing(z, end), progress) for end in (low, high))
     steps = torch.linspace(0.0, 1.0, panels.number + 1, dtype=mean.dtype, device=mean.device)
     edges = _lookup(_crossing(progress, first + (last - first) * steps), distance)  # (n, panels + 1)
-    points, weights = _legendre(panels.order, mean.device, mean.dtype)
+    points, weights = _constants(legendre, panels.order, mean.device, mean.dtype)
     half = 0.5 * edges.diff(dim=-1)[..., None]
     distance = (edges[:, :-1, None] + half * (1.0 + points)).flatten(1)  # (n, g)
     z = low + torch.expm1(distance)
@@ -308,15 +316,12 @@ def _lookup(index: Tensor, values: Tensor) -> Tensor:
 
 
 @lru_cache
-def _legendre(order: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    points, weights = (torch.as_tensor(x, device=device, dtype=dtype) for x in legendre(order))
-    return points, weights
-
-
-@lru_cache
-def _laguerre(order: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    shifts, weights = (torch.as_tensor(x.copy(), device=device, dtype=dtype) for x in laguerre(order))
-    return shifts, weights
+def _constants(
+    rule: Callable[[int], tuple[np.ndarray, np.ndarray]], size: int, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Nodes and weights of a rule, as tensors."""
+    nodes, weights = (torch.tensor(x, device=device, dtype=dtype) for x in rule(size))
+    return nodes, weights
 
 
 def _map_rows(
@@ -330,9 +335,8 @@ def _map_rows(
     shifted = mean.detach() - mean.detach().amax(-1, keepdim=True)  # which the softmax does not see
     arguments = [x.to(dtype) for x in (shifted, variance.detach().sqrt(), *(x.detach() for x in more))]
     arguments[0].clamp_min_(-FARTHEST[dtype])
-    limit = NARROW_LIMIT_FLOAT32 if mean.dtype is torch.float32 else NARROW_LIMIT
     widest = arguments[1].amax(-1)
-    slender, wide = widest < SLENDER_LIMIT, ~(widest < limit)
+    slender, wide = widest < SLENDER_LIMIT, ~(widest < NARROW_LIMIT)
     order: list[Tensor] = []
     results: list[tuple[Tensor, ...]] = []
     for rows, rule in ((slender, SLENDER), (~slender & ~wide, NARROW), (wide, WIDE)):

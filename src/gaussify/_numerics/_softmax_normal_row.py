@@ -32,6 +32,8 @@ from gaussify._numerics._softmax_rule import (
     bracket,
     laguerre,
     legendre,
+    midpoints,
+    narrow_bracket,
 )
 
 
@@ -50,11 +52,10 @@ def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarr
     mean, scale = np.maximum(mean, top - FARTHEST[torch.float64]) - top, np.sqrt(variance)
     latents = _Latents.of(mean, scale)
     widest = float(scale.max())
-    if widest < SLENDER_LIMIT:
-        shifts, weights = laguerre(SLENDER.size)
-        z = math.log(np.exp(mean + 0.5 * variance).sum()) + shifts
+    if widest < NARROW_LIMIT:
+        z, weights = _place_few(widest < SLENDER_LIMIT, mean, scale)
     else:
-        z, weights = _place_nodes(NARROW if widest < NARROW_LIMIT else WIDE, mean, scale, latents)
+        z, weights = _place_panels(WIDE, mean, scale, latents)
     value, slope = _double_log_cdf(z, latents)
     hazard = np.exp(-value)  # (c, g), -log F_j
     weights = weights * np.exp(-hazard.sum(0))
@@ -87,7 +88,18 @@ class _Latents(NamedTuple):
         return cell.astype(np.intp), x
 
 
-def _place_nodes(
+def _place_few(is_slender: bool, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights, (g,), without a search."""
+    centre = math.log(np.exp(mean + 0.5 * scale * scale).sum())
+    if is_slender:
+        shifts, weights = laguerre(SLENDER.size)
+        return centre + shifts, weights
+    low, high = narrow_bracket(mean, scale, np.ndarray.max, centre)
+    middles, weights = midpoints(NARROW.size)
+    return low + (high - low) * middles, weights
+
+
+def _place_panels(
     panels: Panels, mean: np.ndarray, scale: np.ndarray, latents: _Latents
 ) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights, (g,)."""

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -141,6 +142,10 @@ class ClassLikelihood(Likelihood):
         n_samples = check_count(n_samples, name="n_samples", owner=owner)
         seed = check_count(seed, name="seed", owner=owner, minimum=0) % 2**63
         return self._probs(*self._latent_gaussian(mean, variance, "predict_proba"), chosen, n_samples, seed)
+
+    @abstractmethod
+    def row_probs(self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]) -> Float[np.ndarray, " c"]:
+        """Return ``predict_proba`` of one row, by quadrature and in NumPy, for streams; nothing is checked."""
 
     def _encode_counts(self, counts: Tensor, dtype: torch.dtype) -> PseudoTargets:
         if self.method is LikelihoodMethod.GAUSS:

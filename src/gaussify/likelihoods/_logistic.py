@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Beta
 from torch.nn.functional import logsigmoid
 
-from gaussify._numerics import softplus_moment
+from gaussify._numerics import expected_sigmoid, softplus_moment
 from gaussify.likelihoods._base import BETA_METHODS
 from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty, entropy_split
 from gaussify.likelihoods._predictive import PredictiveMethod, logistic_probs
@@ -77,6 +79,10 @@ class LogisticLikelihood(ClassLikelihood):
         E1_other = softplus_moment(1, -mean, variance)
         aleatoric = (E0 - mean * E1 - variance * E2)[:, 0]
         return entropy_split(torch.cat([E1_other, E1], -1), (E1 * E1_other - E2).expand(-1, 2), aleatoric, dtype)
+
+    def row_probs(self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]) -> Float[np.ndarray, " c"]:
+        latent, spread = mean.item(), variance.item()
+        return np.array([expected_sigmoid(-latent, spread), expected_sigmoid(latent, spread)])
 
     def _probs(self, mean: Tensor, variance: Tensor, method: PredictiveMethod, n_samples: int, seed: int) -> Tensor:
         return logistic_probs(mean, variance, method, n_samples, seed)

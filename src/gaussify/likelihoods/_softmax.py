@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Dirichlet
 
-from gaussify._numerics import expected_logsumexp, softmax_uncertainty
+from gaussify._numerics import expected_logsumexp, expected_softmax_row, softmax_uncertainty
 from gaussify._validation import check_count
 from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty, entropy_split
 from gaussify.likelihoods._predictive import PredictiveMethod, softmax_probs
@@ -71,6 +73,9 @@ class SoftmaxLikelihood(ClassLikelihood):
         """
         mean, variance = self._latent_gaussian(mean, variance, "predict_uncertainty")
         return entropy_split(*softmax_uncertainty(mean.double(), variance.double()), mean.dtype)
+
+    def row_probs(self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]) -> Float[np.ndarray, " c"]:
+        return expected_softmax_row(mean, variance)
 
     def _probs(self, mean: Tensor, variance: Tensor, method: PredictiveMethod, n_samples: int, seed: int) -> Tensor:
         return softmax_probs(mean, variance, method, n_samples, seed)

@@ -14,7 +14,7 @@ from torch import Tensor
 from gaussify._persistence import read_model, write_model
 from gaussify._validation import as_concentration, check_count, check_option
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
-from gaussify.likelihoods import BETA_METHODS, ClassLikelihood, LikelihoodMethod, PredictiveMethod, PseudoTargets
+from gaussify.likelihoods import BETA_METHODS, ClassLikelihood, LikelihoodMethod, PredictiveMethod
 from gaussify.linear._reservoir import Reservoir, ReservoirRows
 from gaussify.linear._streaming import Floats, Indices, StreamingClassifier, unchanged_on_error
 from gaussify.linear._tuning import (
@@ -37,6 +37,7 @@ from gaussify.posterior import (
     StatisticsAccumulator,
     class_posterior,
     latent,
+    latent_of_row,
     observe_,
     sample,
 )
@@ -72,7 +73,7 @@ class _Given(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    features: Tensor  # (n, d)
+    features: Floats  # (n, d)
     labels: list[int]
     weights: list[float]
 
@@ -183,7 +184,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     _n_classes_tuned: int
     _posterior: GaussianPosterior | None
     _likelihood_in_use: ClassLikelihood
-    _table: PseudoTargets
+    _targets: list[tuple[Floats, Floats]]  # mean and variance (l,) that each class observes
     _waiting: list[_Rows]  # that the posterior has not seen yet
     _n_waiting: int
     _n_updates: int  # since it was factorised
@@ -543,7 +544,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             left = torch.from_numpy(np.exp(-age))
             weight = left if weight is None else weight * left
             self._accumulator.scale(forgetting ** len(X))
-        self._accumulator.append(self._features(X), torch.from_numpy(labels), weight)
+        self._accumulator.append(torch.from_numpy(self._features(X)), torch.from_numpy(labels), weight)
         if self._reservoir is not None:
             if age is not None:
                 self._reservoir.decay(-math.log(forgetting) * len(X))
@@ -563,29 +564,36 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._waiting, self._n_waiting = [*self._waiting, rows], n_waiting
 
     def _probs(self, X: Floats) -> Floats:
+        if len(X) == 1 and self._given.predictive is PredictiveMethod.QUADRATURE:
+            temperature = self._tuned().temperature
+            mean, variance = latent_of_row(self._current(), self._features(X)[0])
+            probs = self._likelihood_in_use.row_probs(mean / temperature, variance / temperature**2)
+            if not math.isnan(probs[0]):  # else the general path says what is wrong
+                return probs[None]
         mean, variance = self._latent(X)
         return self._likelihood_in_use.predict_proba(mean, variance, self._given.predictive).numpy()
 
     def _latent(self, X: Floats) -> tuple[Tensor, Tensor]:
-        mean, variance = latent(self._current(), self._features(X))
+        mean, variance = latent(self._current(), torch.from_numpy(self._features(X)))
         temperature = self._tuned().temperature
         return mean / temperature, variance / temperature**2
 
-    def _features(self, X: Floats) -> Tensor:
+    def _features(self, X: Floats) -> Floats:
         """A copy of the rows, with the constant of an intercept."""
         features = np.empty((X.shape[0], self._accumulator.n_features))
         features[:, : X.shape[1]] = X
         features[:, X.shape[1] :] = 1.0
-        return torch.from_numpy(features)
+        return features
 
     def _current(self) -> GaussianPosterior:
         """The posterior given all rows: one row at a time where that is cheaper than factorising anew."""
         choice = self._tuned()
         if self._posterior is None:
             self._likelihood_in_use = self._make_likelihood(choice.method, choice.alpha_eps)
-            self._table = disperse(self._likelihood_in_use.target_table(), choice.dispersion)
+            table = disperse(self._likelihood_in_use.target_table(), choice.dispersion)
+            self._targets = list(zip(*(part.numpy() for part in table), strict=True))
             prior = GaussianPrior.centred(choice.prior_variance, n_latents=self._likelihood_in_use.n_latents)
-            self._posterior = class_posterior(prior, self._accumulator.statistics, self._table)
+            self._posterior = class_posterior(prior, self._accumulator.statistics, table)
             self._waiting, self._n_waiting, self._n_updates = [], 0, 0
         posterior = self._posterior
         if self._waiting:
@@ -593,7 +601,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             for rows in self._waiting:
                 for feature, label, weight in zip(*rows, strict=True):
                     if weight > 0.0:
-                        mean, variance = self._table.mean[label], self._table.variance[label]
+                        mean, variance = self._targets[label]
                         observe_(posterior, feature, mean, variance if weight == 1.0 else variance / weight)
             self._n_updates += self._n_waiting
             self._posterior, self._waiting, self._n_waiting = posterior, [], 0
@@ -609,12 +617,10 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     def _is_due(self) -> bool:
         """Whether what is chosen automatically was chosen for half of the data, or for fewer classes and 10 % less."""
-        if not self._given.by_rows and self._given.prior_variance is not None:
+        seen, tuned = self.n_rows_seen_, self._n_rows_tuned
+        if seen < 1.1 * tuned or (not self._given.by_rows and self._given.prior_variance is not None):
             return False
-        if self.n_rows_seen_ >= 2 * self._n_rows_tuned:
-            return self.n_rows_seen_ > self._n_rows_tuned
-        grown = self.n_rows_seen_ >= 1.1 * self._n_rows_tuned
-        return grown and int(self._is_seen.sum()) > self._n_classes_tuned
+        return seen > tuned if seen >= 2 * tuned else int(self._is_seen.sum()) > self._n_classes_tuned
 
     def _make_likelihood(self, method: LikelihoodMethod, alpha_eps: Tensor) -> ClassLikelihood:
         return make_likelihood(self._given.kind, len(self.classes_), method, alpha_eps, self._given.label_variance)
@@ -625,7 +631,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         kept = self._reservoir.rows()
         some = slice(most_rows(len(self.classes_)))
         labels, weight = torch.from_numpy(kept.labels[some]), torch.from_numpy(kept.weight[some])
-        rows = LabelledRows(self._features(kept.features[some]), labels, weight)
+        rows = LabelledRows(torch.from_numpy(self._features(kept.features[some])), labels, weight)
         return rows if is_usable(rows) else None
 
     def _options(self) -> Options:

@@ -187,6 +187,9 @@ class Reservoir:
         rows = max(1, _IN_CACHE // features.shape[1])
         # adding zero makes minus zero plus zero, and a contiguous copy
         blocks = ((features[i : i + rows] + 0.0).view(np.uint64) for i in range(0, len(features), rows))
+        if len(features) == 1:  # Python's own numbers are faster then
+            key = int(_mix((features + 0.0).view(np.uint64))[0].dot(self._multipliers)) ^ int(self._salts[labels[0]])
+            return np.array([_mix_one(_mix_one(key))], dtype=np.uint64)
         # short numbers have all their bits at the top, which a product alone would leave there
         sums = np.concatenate([_mix(block) @ self._multipliers for block in blocks])
         return _mix(_mix(sums ^ self._salts[labels]))
@@ -198,6 +201,11 @@ def _mix(bits: Keys) -> Keys:
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(29)
     return mixed
+
+
+def _mix_one(bits: int) -> int:
+    mixed = (bits ^ (bits >> 32)) * 0xBF58476D1CE4E5B9 & (2**64 - 1)
+    return mixed ^ (mixed >> 29)
 
 
 def _salt(label: object, seed: int) -> int:

@@ -163,7 +163,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
             and X.shape[0] > 0
             and X.shape[1] == self.n_features_in_
             and not hasattr(self, "feature_names_in_")
-            and bool(-_LARGEST < X.min() and X.max() < _LARGEST)  # which is false for what is not a number
+            and bool(np.vdot(X, X) < _LARGEST**2)  # in one pass, and false for what is not a number
         )
 
     def _admit(self, classes: NDArray) -> None:
@@ -173,9 +173,13 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
         if len(union) > len(old):
             self._make_room(np.searchsorted(union, old), union)
             self.classes_ = union
+            self._places = {label: place for place, label in enumerate(union.tolist())}
 
     def _find(self, y: NDArray) -> Indices | None:
         """Class indices of labels, None where one is new."""
+        if len(y) == 1:
+            place = self._places.get(y.item())
+            return None if place is None else np.array([place])
         index = np.searchsorted(self.classes_, y)
         index[index == len(self.classes_)] = 0
         return index if (self.classes_[index] == y).all() else None

@@ -11,11 +11,11 @@ from gaussify.posterior._gaussian import (
     log_evidence,
     natural_parameters,
     natural_parameters_of_rows,
-    observe_,
     sample,
 )
 from gaussify.posterior._leave_one_out import leave_one_out
 from gaussify.posterior._prior_scale import PriorScale, best_prior_scale
+from gaussify.posterior._row import latent_of_row, observe_
 from gaussify.posterior._statistics import ClassStatistics
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "class_posterior",
     "condition",
     "latent",
+    "latent_of_row",
     "leave_one_out",
     "log_evidence",
     "natural_parameters",

@@ -241,9 +241,6 @@ def latent(
     (tensor([[11.]]), tensor([[25.]]))
     """
     n, (n_latents, d) = features.shape[0], posterior.mean.shape
-    if n == 1:  # the same, with fewer calls
-        spread = torch.mv(posterior.root.view(-1, d), features[0]).view(n_latents, d)
-        return torch.mv(posterior.mean, features[0])[None], spread.square_().sum(-1)[None]
     variance = features.new_empty(n, n_latents)
     rows = max(1, min(n, _ELEMENTS // d))
     step = max(1, _ELEMENTS // (rows * d))
@@ -254,38 +251,6 @@ def latent(
             spread = spread.view(-1, len(roots), d).square_()
             torch.sum(spread, -1, out=variance[start : start + rows, first : first + step])
     return features @ posterior.mean.mT, variance
-
-
-def observe_(
-    posterior: GaussianPosterior,
-    feature: Float[Tensor, " d"],
-    mean: Float[Tensor, " l"],
-    variance: Float[Tensor, " l"],
-) -> None:
-    r"""Condition the posterior on one more row, in place: Potter's square-root form of the Kalman update, l d².
-
-    With :math:`u = R\phi` and :math:`a = v + |u|^2`, the covariance :math:`R^\top(I - uu^\top/a)R` has the root
-
-    .. math:: R - \frac{u\,(R^\top u)^\top}{a + \sqrt{av}}, \qquad\text{and}\qquad
-        m \leftarrow m + \frac{R^\top u}{a}(y - \phi^\top m).
-
-    Being a root, it cannot lose positive definiteness to rounding.
-
-    Examples
-    --------
-    >>> posterior = GaussianPosterior(torch.zeros(1, 1), torch.ones(1, 1, 1))
-    >>> observe_(posterior, feature=torch.ones(1), mean=torch.tensor([4.0]), variance=torch.tensor([1.0]))
-    >>> posterior.mean, posterior.covariance
-    (tensor([[2.]]), tensor([[[0.5000]]]))
-    """
-    n_latents, d = posterior.mean.shape
-    u = torch.mv(posterior.root.view(-1, d), feature).view(n_latents, d)
-    gain = torch.bmm(u[:, None, :], posterior.root)[:, 0]  # (l, d), covariance times feature
-    total = variance + torch.mv(gain, feature)
-    shrink = gain / (total + torch.sqrt(total * variance)).neg_()[:, None]
-    residual = (mean - torch.mv(posterior.mean, feature)) / total
-    posterior.mean.addcmul_(gain, residual[:, None])
-    posterior.root.addcmul_(u[:, :, None], shrink[:, None, :])
 
 
 def sample(posterior: GaussianPosterior, n_samples: int, generator: torch.Generator) -> Float[Tensor, "s l d"]:
