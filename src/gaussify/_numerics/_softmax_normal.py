@@ -18,6 +18,7 @@ follow from the identities of Bonnet and Price, so nothing is differentiated thr
 The nodes of a row depend on that row only: neither the batch nor its order changes an answer.
 """
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -42,10 +43,11 @@ from gaussify._numerics._softmax_rule import (
     SLENDER,
     SLENDER_LIMIT,
     WIDE,
-    Laguerre,
+    LaguerreHermite,
     Midpoint,
     Panels,
     bracket,
+    hermite,
     laguerre,
     legendre,
     midpoints,
@@ -240,19 +242,14 @@ def _pull_back(rule: _Rule, grad: Tensor) -> tuple[Tensor, Tensor]:
     return grad_mean, -0.5 * grad_variance
 
 
-def _place_nodes(rule: Laguerre | Midpoint | Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def _place_nodes(rule: Midpoint | Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Nodes and weights, (n, g) each."""
     if isinstance(rule, Panels):
         return _place_panels(rule, mean, scale)
     centre = torch.logsumexp(mean + 0.5 * scale.square(), -1, keepdim=True)
-    if isinstance(rule, Laguerre):
-        shifts, weights = _constants(laguerre, rule.size, mean.device, mean.dtype)
-        z = centre + shifts
-    else:
-        low, high = narrow_bracket(mean, scale, lambda ends: ends.amax(-1, keepdim=True), centre)
-        middles, weights = _constants(midpoints, rule.size, mean.device, mean.dtype)
-        z = low + (high - low) * middles
-    return z, weights.expand_as(z)
+    low, high = narrow_bracket(mean, scale, lambda ends: ends.amax(-1, keepdim=True), centre)
+    middles, weights = _constants(midpoints, rule.size, mean.device, mean.dtype)
+    return low + (high - low) * middles, weights.expand(mean.shape[0], -1)
 
 
 def _place_panels(panels: Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -291,7 +288,30 @@ def _evaluate(z: Tensor, weights: Tensor, mean: Tensor, scale: Tensor, *, curvat
     rate_slope = None
     if double_log.curvature is not None:
         rate_slope = hazard * (double_log.curvature - double_log.slope.square())
-    sum_hazard, total_rate = hazard.sum(1), rate.sum(1)
+    return _normalised(z, weights, hazard.sum(1), rate, rate_slope)
+
+
+def _evaluate_slender(mean: Tensor, scale: Tensor, *, curvature: bool) -> _Rule:
+    r"""The same at the nodes of the Laguerre-Hermite rule, for which nothing is tabulated.
+
+    With :math:`M = \mathbb{E}[a_j^2 e^{-w a_j}]`, :math:`r_j' = w^2 M / F_j - r_j - r_j^2`.
+    """
+    w, weights = _constants(laguerre, SLENDER.size, mean.device, mean.dtype)
+    x, shares = _constants(hermite, SLENDER.order, mean.device, mean.dtype)
+    a = torch.exp(mean[..., None] + scale[..., None] * x)  # (n, c, h)
+    total = (a @ shares).sum(-1)  # exp(A)
+    a /= total[:, None, None]
+    decay = torch.exp(a[..., None] * -w)  # (n, c, h, g)
+    cdf = shares @ decay  # (n, c, g)
+    moments = [torch.matmul((shares * a**k)[..., None, :], decay)[..., 0, :] for k in ((1, 2) if curvature else (1,))]
+    rate = moments[0].mul_(w).div_(cdf)
+    rate_slope = moments[1] * w.square() / cdf - rate - rate.square() if curvature else None
+    z = total.log()[:, None] - w.log()
+    return _normalised(z, weights / w, -cdf.log().sum(1), rate, rate_slope)
+
+
+def _normalised(z: Tensor, weights: Tensor, sum_hazard: Tensor, rate: Tensor, rate_slope: Tensor | None) -> _Rule:
+    total_rate = rate.sum(1)
     weight = weights * torch.exp(-sum_hazard)
     weight = weight / (weight * total_rate).sum(-1, keepdim=True)  # then zero variance gives the softmax exactly
     return _Rule(z, weight, torch.log(sum_hazard), rate, rate_slope, total_rate)
@@ -340,12 +360,16 @@ def _map_rows(
     order: list[Tensor] = []
     results: list[tuple[Tensor, ...]] = []
     for rows, rule in ((slender, SLENDER), (~slender & ~wide, NARROW), (wide, WIDE)):
-        size = max(1, _ELEMENTS // (rule.size * mean.shape[-1]))
+        size = max(1, _ELEMENTS // (math.prod(rule) * mean.shape[-1]))
         for index in rows.nonzero()[:, 0].split(_PLACED * size):
             if index.numel() == 0 and (results or rule is not WIDE):
                 continue  # of no rows at all, one empty result
             order.append(index)
             chunk = [x[index] for x in arguments]
+            if isinstance(rule, LaguerreHermite):
+                for part in zip(*(x.split(size) for x in chunk), strict=True):
+                    results.append(function(_evaluate_slender(*part[:2], curvature=bool(more)), *part[2:]))
+                continue
             placed = _place_nodes(rule, *chunk[:2])
             for part in zip(*(x.split(size) for x in (*placed, *chunk)), strict=True):
                 results.append(function(_evaluate(*part[:4], curvature=bool(more)), *part[4:]))

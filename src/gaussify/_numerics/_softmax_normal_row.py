@@ -30,11 +30,14 @@ from gaussify._numerics._softmax_rule import (
     WIDE,
     Panels,
     bracket,
+    hermite,
     laguerre,
     legendre,
     midpoints,
     narrow_bracket,
 )
+
+_FARTHEST = FARTHEST[torch.float64]
 
 
 def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
@@ -48,12 +51,16 @@ def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarr
     if mean.size == 2:
         difference, total = float(mean[1] - mean[0]), float(variance[0] + variance[1])
         return np.array([expected_sigmoid(-difference, total), expected_sigmoid(difference, total)])
-    top = float(mean.max())
-    mean, scale = np.maximum(mean, top - FARTHEST[torch.float64]) - top, np.sqrt(variance)
+    top, widest = mean.max(), variance.max()
+    mean, scale = np.maximum(mean, top - _FARTHEST) - top, np.sqrt(variance)
+    if widest < SLENDER_LIMIT**2:
+        return _slender_row(mean, scale)
     latents = _Latents.of(mean, scale)
-    widest = float(scale.max())
-    if widest < NARROW_LIMIT:
-        z, weights = _place_few(widest < SLENDER_LIMIT, mean, scale)
+    if widest < NARROW_LIMIT**2:
+        centre = math.log(np.exp(mean + 0.5 * variance).sum())
+        low, high = narrow_bracket(mean, scale, np.ndarray.max, centre)
+        middles, weights = midpoints(NARROW.size)
+        z = low + (high - low) * middles
     else:
         z, weights = _place_panels(WIDE, mean, scale, latents)
     value, slope = _double_log_cdf(z, latents)
@@ -62,6 +69,20 @@ def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarr
     slope *= hazard
     probs = (slope @ weights) * latents.per_cell[:, 0]
     return probs / probs.sum()  # which normalises the rule, too
+
+
+def _slender_row(mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The Laguerre-Hermite rule."""
+    w, weights = laguerre(SLENDER.size)
+    x, shares = hermite(SLENDER.order)
+    a = np.exp(mean[:, None] + scale[:, None] * x)  # (c, h)
+    a /= a.dot(shares).sum()
+    decay = np.exp(a[:, :, None] * -w)  # (c, h, g)
+    cdf = shares.dot(decay)  # (c, g)
+    rate = np.matmul((a * shares)[:, None, :], decay)[:, 0]
+    rate /= cdf
+    probs = rate.dot(weights * cdf.prod(0))
+    return probs / probs.sum()
 
 
 class _Latents(NamedTuple):
@@ -86,17 +107,6 @@ class _Latents(NamedTuple):
         x -= cell
         cell += first
         return cell.astype(np.intp), x
-
-
-def _place_few(is_slender: bool, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights, (g,), without a search."""
-    centre = math.log(np.exp(mean + 0.5 * scale * scale).sum())
-    if is_slender:
-        shifts, weights = laguerre(SLENDER.size)
-        return centre + shifts, weights
-    low, high = narrow_bracket(mean, scale, np.ndarray.max, centre)
-    middles, weights = midpoints(NARROW.size)
-    return low + (high - low) * middles, weights
 
 
 def _place_panels(

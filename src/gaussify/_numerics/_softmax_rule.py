@@ -22,20 +22,21 @@ class Panels(NamedTuple):
     number: int
     order: int
 
-    @property
-    def size(self) -> int:
-        """Number of nodes."""
-        return self.number * self.order
 
+class LaguerreHermite(NamedTuple):
+    r"""How many Gauss-Laguerre nodes w, and how many Gauss-Hermite nodes for the Gaussians themselves.
 
-class Laguerre(NamedTuple):
-    r"""How many Gauss-Laguerre nodes w, at :math:`z = A - \log w` with :math:`A = \log\sum_j \mathbb{E}\,e^{f_j}`.
+    With :math:`z = A - \log w`, :math:`A = \log\sum_j \mathbb{E}\,e^{f_j}` and :math:`a_j = e^{f_j - A}`,
 
-    Without variances :math:`W = e^{-w}` and :math:`r_k / w = e^{m_k - A}`, for which one node is enough; with small
-    ones what multiplies :math:`e^{-w}` is nearly a polynomial in w. No search for the mass is needed.
+    .. math:: F_j = \mathbb{E}\,e^{-w a_j}, \qquad r_j = w\,\mathbb{E}[a_j e^{-w a_j}] / F_j, \qquad
+        \int \cdot\,dz = \int_0^\infty \cdot\,dw / w.
+
+    Without variances :math:`W = e^{-w}`, and for what multiplies it one node is enough; with small ones that is nearly
+    a polynomial in w, and :math:`e^{-wa_j}` nearly one in :math:`f_j`.
     """
 
     size: int
+    order: int
 
 
 class Midpoint(NamedTuple):
@@ -48,7 +49,7 @@ class Midpoint(NamedTuple):
     size: int
 
 
-SLENDER, NARROW, WIDE = Laguerre(12), Midpoint(44), Panels(4, 16)
+SLENDER, NARROW, WIDE = LaguerreHermite(12, 6), Midpoint(44), Panels(4, 16)
 SLENDER_LIMIT, NARROW_LIMIT = 0.5, 3.0  # scales below which these rules err by 2e-7 and 6e-7
 
 
@@ -76,9 +77,16 @@ def legendre(order: int) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache
 def laguerre(order: int) -> tuple[np.ndarray, np.ndarray]:
-    r"""Shifts :math:`-\log w` of the nodes, and weights for :math:`\int_0^\infty \cdot\,dw/w`, from left to right."""
+    r"""Points w, and weights for :math:`\int_0^\infty \cdot\,dw`, without the factor :math:`e^{-w}`."""
     points, weights = np.polynomial.laguerre.laggauss(order)
-    return -np.log(points[::-1]), (weights * np.exp(points) / points)[::-1].copy()
+    return points, weights * np.exp(points)
+
+
+@lru_cache
+def hermite(order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points and weights for the standard normal distribution."""
+    points, weights = np.polynomial.hermite_e.hermegauss(order)
+    return points, weights / weights.sum()
 
 
 @lru_cache

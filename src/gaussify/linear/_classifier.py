@@ -32,8 +32,9 @@ from gaussify.linear._tuning import (
 )
 from gaussify.posterior import (
     ClassStatistics,
-    GaussianPosterior,
     GaussianPrior,
+    RowLatent,
+    RowPosterior,
     StatisticsAccumulator,
     class_posterior,
     latent,
@@ -45,7 +46,8 @@ from gaussify.posterior import (
 _FORMAT = 1
 _BLOCK = 1 << 22  # numbers that are copied at a time
 _FEW_ROWS = 8  # cost more to factorise anew than to condition on one by one
-_MOST_UPDATES = 1000  # after which rounding errors are cleared away by factorising anew
+_MOST_UPDATES = 10_000  # after which rounding errors are cleared away by factorising anew
+_FEW_TUNED = 100  # rows, which say so little that twice as many change what is best
 _LEAST_ALPHA = 1e-8  # below, the variances of a label differ by more digits than float64 has
 _AUTO = "auto"
 _Model = TypeVar("_Model", bound="BayesianLogisticRegression")
@@ -145,8 +147,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         Posterior covariance of ``coef_``, for each latent.
     method_, alpha_eps_, temperature_, dispersion_ : str, float or ndarray, float, float
         The numbers in use. ``fit`` chooses those that are ``"auto"``; on a stream they are chosen again, at the next
-        prediction, each time the data have doubled, or grown by a tenth with a new class, after ``merge``, and whenever
-        ``tune`` is called.
+        prediction, each time the data have doubled (up to a hundred rows) or become four times as many, or grown by a
+        tenth with a new class, after ``merge``, and whenever ``tune`` is called.
     prior_variance_ : ndarray of shape (n_features,)
         Likewise.
     score_ : float or None
@@ -182,10 +184,11 @@ class BayesianLogisticRegression(StreamingClassifier):
     _choice: Choice | None
     _n_rows_tuned: int
     _n_classes_tuned: int
-    _posterior: GaussianPosterior | None
+    _posterior: RowPosterior | None
     _likelihood_in_use: ClassLikelihood
     _targets: list[tuple[Floats, Floats]]  # mean and variance (l,) that each class observes
     _waiting: list[_Rows]  # that the posterior has not seen yet
+    _asked: tuple[bytes, RowLatent] | None  # the last row that was predicted, which is often learnt next
     _n_waiting: int
     _n_updates: int  # since it was factorised
 
@@ -269,8 +272,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         check_is_fitted(self, "classes_")
         n_samples = check_count(n_samples, name="n_samples", owner="BayesianLogisticRegression.sample")
         seed = check_random_state(random_state).randint(2**31)
-        draws = sample(self._current(), n_samples, torch.Generator().manual_seed(int(seed)))
-        return (draws / self.temperature_).numpy()
+        draws = sample(self._current().tensors, n_samples, torch.Generator().manual_seed(int(seed)))
+        return draws.numpy()
 
     def merge(self: _Model, other: "BayesianLogisticRegression") -> _Model:
         """Learn all that ``other`` has learnt from other rows; parameters stay those of this model."""
@@ -488,11 +491,11 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     @property
     def coef_(self) -> Floats:
-        return (self._current().mean[:, : self.n_features_in_] / self.temperature_).numpy()
+        return self._current().mean[:, : self.n_features_in_].copy()
 
     @property
     def covariance_(self) -> Floats:
-        covariance = self._current().covariance / self.temperature_**2
+        covariance = self._current().tensors.covariance
         return covariance[:, : self.n_features_in_, : self.n_features_in_].numpy()
 
     @property
@@ -500,7 +503,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         mean = self._current().mean
         if self._accumulator.n_features == self.n_features_in_:
             return np.zeros(mean.shape[0])
-        return (mean[:, -1] / self.temperature_).numpy()
+        return mean[:, -1].copy()
 
     def _begin(self, n_features: int) -> None:
         owner = type(self).__name__
@@ -528,15 +531,18 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._accumulator = self._accumulator.copy()
         self._reservoir = None if self._reservoir is None else self._reservoir.copy()
         self._has_forgotten |= self._given.forgetting != 1.0
-        self._is_seen = self._is_seen.copy()
-        self._is_seen[labels] = True
-        self._remember(X, labels, sample_weight)
+        if not self._is_seen[labels].all():
+            self._is_seen = self._is_seen.copy()
+            self._is_seen[labels] = True
         rows = max(1, _BLOCK // self._accumulator.n_features)
         for start in range(0, len(X), rows):
             part = slice(start, start + rows)
-            self._learn_block(X[part], labels[part], None if sample_weight is None else sample_weight[part])
+            weight = None if sample_weight is None else sample_weight[part]
+            features = self._features(X[part])
+            self._remember(features, labels[part], weight)
+            self._learn_block(X[part], features, labels[part], weight)
 
-    def _learn_block(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+    def _learn_block(self, X: Floats, features: Floats, labels: Indices, sample_weight: Floats | None) -> None:
         forgetting, age = self._given.forgetting, None
         weight = None if sample_weight is None else torch.from_numpy(sample_weight.copy())
         if forgetting != 1.0:
@@ -544,65 +550,70 @@ class BayesianLogisticRegression(StreamingClassifier):
             left = torch.from_numpy(np.exp(-age))
             weight = left if weight is None else weight * left
             self._accumulator.scale(forgetting ** len(X))
-        self._accumulator.append(torch.from_numpy(self._features(X)), torch.from_numpy(labels), weight)
+        self._accumulator.append(torch.from_numpy(features), torch.from_numpy(labels), weight)
         if self._reservoir is not None:
             if age is not None:
                 self._reservoir.decay(-math.log(forgetting) * len(X))
             self._reservoir.add(X, labels, sample_weight, age=age)
         self.n_rows_seen_ += len(X)
 
-    def _remember(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+    def _remember(self, features: Floats, labels: Indices, sample_weight: Floats | None) -> None:
         """Let a few rows wait for the posterior; let go of it where factorising anew is cheaper, or needed."""
         if self._posterior is None:
             return
-        n_waiting = self._n_waiting + len(X)
+        n_waiting = self._n_waiting + len(features)
         if n_waiting > _FEW_ROWS or self._n_updates + n_waiting > _MOST_UPDATES or self._given.forgetting != 1.0:
             self._posterior = None
             return
-        weights = [1.0] * len(X) if sample_weight is None else sample_weight.tolist()
-        rows = _Rows(self._features(X), labels.tolist(), weights)
+        weights = [1.0] * len(features) if sample_weight is None else sample_weight.tolist()
+        rows = _Rows(features, labels.tolist(), weights)
         self._waiting, self._n_waiting = [*self._waiting, rows], n_waiting
 
     def _probs(self, X: Floats) -> Floats:
         if len(X) == 1 and self._given.predictive is PredictiveMethod.QUADRATURE:
-            temperature = self._tuned().temperature
-            mean, variance = latent_of_row(self._current(), self._features(X)[0])
-            probs = self._likelihood_in_use.row_probs(mean / temperature, variance / temperature**2)
+            feature = self._features(X)[0]
+            latents = latent_of_row(self._current(), feature)
+            self._asked = feature.tobytes(), latents
+            probs = self._likelihood_in_use.row_probs(latents.mean, latents.variance)
             if not math.isnan(probs[0]):  # else the general path says what is wrong
                 return probs[None]
         mean, variance = self._latent(X)
         return self._likelihood_in_use.predict_proba(mean, variance, self._given.predictive).numpy()
 
     def _latent(self, X: Floats) -> tuple[Tensor, Tensor]:
-        mean, variance = latent(self._current(), torch.from_numpy(self._features(X)))
-        temperature = self._tuned().temperature
-        return mean / temperature, variance / temperature**2
+        return latent(self._current().tensors, torch.from_numpy(self._features(X)))
 
     def _features(self, X: Floats) -> Floats:
         """A copy of the rows, with the constant of an intercept."""
-        features = np.empty((X.shape[0], self._accumulator.n_features))
+        features = np.empty((len(X), self._accumulator.n_features))
         features[:, : X.shape[1]] = X
         features[:, X.shape[1] :] = 1.0
         return features
 
-    def _current(self) -> GaussianPosterior:
-        """The posterior given all rows: one row at a time where that is cheaper than factorising anew."""
+    def _current(self) -> RowPosterior:
+        """The posterior of the logits' weights: one row at a time where that is cheaper than factorising anew."""
         choice = self._tuned()
         if self._posterior is None:
             self._likelihood_in_use = self._make_likelihood(choice.method, choice.alpha_eps)
-            table = disperse(self._likelihood_in_use.target_table(), choice.dispersion)
+            # the latents are divided by the temperature, and so may be what is observed of them, and the prior
+            table = disperse(self._likelihood_in_use.target_table(), choice.dispersion / choice.temperature**2)
+            table = table._replace(mean=table.mean / choice.temperature)
             self._targets = list(zip(*(part.numpy() for part in table), strict=True))
-            prior = GaussianPrior.centred(choice.prior_variance, n_latents=self._likelihood_in_use.n_latents)
-            self._posterior = class_posterior(prior, self._accumulator.statistics, table)
-            self._waiting, self._n_waiting, self._n_updates = [], 0, 0
+            prior_variance = choice.prior_variance / choice.temperature**2
+            prior = GaussianPrior.centred(prior_variance, n_latents=self._likelihood_in_use.n_latents)
+            self._posterior = RowPosterior.of(class_posterior(prior, self._accumulator.statistics, table))
+            self._waiting, self._n_waiting, self._n_updates, self._asked = [], 0, 0, None
         posterior = self._posterior
         if self._waiting:
             self._posterior = None  # until it is whole again
+            asked, self._asked = self._asked, None
             for rows in self._waiting:
                 for feature, label, weight in zip(*rows, strict=True):
                     if weight > 0.0:
                         mean, variance = self._targets[label]
-                        observe_(posterior, feature, mean, variance if weight == 1.0 else variance / weight)
+                        known = None if asked is None or asked[0] != feature.tobytes() else asked[1]
+                        observe_(posterior, feature, mean, variance if weight == 1.0 else variance / weight, known)
+                        asked = None  # which was of the posterior before
             self._n_updates += self._n_waiting
             self._posterior, self._waiting, self._n_waiting = posterior, [], 0
         return posterior
@@ -616,11 +627,13 @@ class BayesianLogisticRegression(StreamingClassifier):
         return self._choice
 
     def _is_due(self) -> bool:
-        """Whether what is chosen automatically was chosen for half of the data, or for fewer classes and 10 % less."""
+        """Whether what is chosen automatically was chosen for far fewer rows, or for fewer classes and 10 % less."""
         seen, tuned = self.n_rows_seen_, self._n_rows_tuned
         if seen < 1.1 * tuned or (not self._given.by_rows and self._given.prior_variance is not None):
             return False
-        return seen > tuned if seen >= 2 * tuned else int(self._is_seen.sum()) > self._n_classes_tuned
+        if seen >= (2 if tuned < _FEW_TUNED else 4) * tuned:
+            return seen > tuned
+        return int(self._is_seen.sum()) > self._n_classes_tuned
 
     def _make_likelihood(self, method: LikelihoodMethod, alpha_eps: Tensor) -> ClassLikelihood:
         return make_likelihood(self._given.kind, len(self.classes_), method, alpha_eps, self._given.label_variance)

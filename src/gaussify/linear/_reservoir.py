@@ -41,6 +41,7 @@ class Reservoir:
     ----------
     .. [1] E. Cohen, H. Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
     .. [2] P. Efraimidis, P. Spirakis, "Weighted random sampling with a reservoir", 2006.
+    .. [3] D. Lemire, O. Kaser, "Strongly universal string hashing is fast", 2014.
 
     Examples
     --------
@@ -89,7 +90,7 @@ class Reservoir:
     ) -> None:
         """Offer rows, each already decayed by ``exp(-age)``; with ``sign=-1`` take them out."""
         key = self._hash(features, labels)
-        if age is None and self._age == 0.0 and key.min() > self._key_limit:
+        if age is None and self._age == 0.0 and (key[0] if len(key) == 1 else key.min()) > self._key_limit:
             return  # as nearly all rows of a long stream do
         # log of a standard exponential variate, made of the hash; dividing by the present weight of one is adding age
         log_rank = np.log(-np.log1p(-((key >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)) - self._age
@@ -184,19 +185,21 @@ class Reservoir:
 
     def _hash(self, features: Floats, labels: Indices) -> Keys:
         """64 bits a row that depend on every feature and the label; exact integers, so the same in any batch."""
-        rows = max(1, _IN_CACHE // features.shape[1])
-        # adding zero makes minus zero plus zero, and a contiguous copy
-        blocks = ((features[i : i + rows] + 0.0).view(np.uint64) for i in range(0, len(features), rows))
         if len(features) == 1:  # Python's own numbers are faster then
-            key = int(_mix((features + 0.0).view(np.uint64))[0].dot(self._multipliers)) ^ int(self._salts[labels[0]])
+            key = int(self._sums(features)[0]) ^ int(self._salts[labels[0]])
             return np.array([_mix_one(_mix_one(key))], dtype=np.uint64)
-        # short numbers have all their bits at the top, which a product alone would leave there
-        sums = np.concatenate([_mix(block) @ self._multipliers for block in blocks])
+        rows = max(1, _IN_CACHE // features.shape[1])
+        sums = np.concatenate([self._sums(features[i : i + rows]) for i in range(0, len(features), rows)])
         return _mix(_mix(sums ^ self._salts[labels]))
+
+    def _sums(self, features: Floats) -> Keys:
+        """Random multiples of the halves of all numbers, added up: no two rows are likely to share a sum [3]_."""
+        # adding zero makes minus zero plus zero, and a contiguous copy
+        return (features + 0.0).view(np.uint32).astype(np.uint64).dot(self._multipliers)
 
 
 def _mix(bits: Keys) -> Keys:
-    """Half a round of splitmix64; zero stays zero."""
+    """Half a round of splitmix64."""
     mixed = bits ^ (bits >> np.uint64(32))
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(29)
@@ -215,6 +218,5 @@ def _salt(label: object, seed: int) -> int:
 
 
 def _multipliers(seed: int, n_features: int) -> Keys:
-    """Odd random numbers, the first of which do not depend on how many there are."""
-    drawn = np.random.default_rng(seed).integers(0, 2**64, size=n_features, dtype=np.uint64)
-    return drawn | np.uint64(1)
+    """Two random numbers a feature, the first of which do not depend on how many there are."""
+    return np.random.default_rng(seed).integers(0, 2**64, size=2 * n_features, dtype=np.uint64)

@@ -1,8 +1,6 @@
 """Labels, features and weights of a stream, checked: what its classifiers have in common."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -188,16 +186,19 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
         return np.searchsorted(self.classes_, y)
 
 
-@contextmanager
-def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
+class unchanged_on_error:
     """Give the estimator its attributes back if anything goes wrong."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
+
+    def __init__(self, estimator: BaseEstimator) -> None:
+        self._attributes = vars(estimator)
+
+    def __enter__(self) -> None:
+        self._before = self._attributes.copy()
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            self._attributes.clear()
+            self._attributes.update(self._before)
 
 
 def _check_kind(X: Any, owner: str) -> None:

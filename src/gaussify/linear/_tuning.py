@@ -31,7 +31,7 @@ from gaussify.posterior import (
 
 ALPHA_GRID = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _FIRST_ALPHA = 0.1
-_MOST_LATENTS = 64  # that the evidence is summed over
+_FEW_LATENTS, _MOST_LATENTS = 4, 64  # that the evidence is summed over, roughly and in the end
 _PROBABILITIES = 30_000  # rows x classes that a criterion is computed on
 _ROWS_FOR_ALPHA = 300  # that alpha_eps and method are compared on: a temperature each makes them nearly equal anyway
 _LATTICE, _LAST_PLACE = 0.1, 39  # of log-temperatures
@@ -162,7 +162,7 @@ def _attempt(
         return _matched_attempt(statistics, rows, options, method, alpha_eps, rough=rough)
     dispersion = 1.0 if options.dispersion is None else options.dispersion
     table = disperse(likelihood.target_table(), dispersion)
-    prior_variance = _prior_variance(statistics, table, options)
+    prior_variance = _prior_variance(statistics, table, options, rough=rough)
     temperature, score = 1.0 if options.temperature is None else options.temperature, None
     if rows is not None:
         _, judged = _latents(statistics, rows, options.criterion, table, prior_variance)
@@ -194,7 +194,7 @@ def _matched_attempt(
         0.25 if likelihood.n_latents == 1 else 1.0 / likelihood.n_classes
     )  # of labels that are equally probable
     temperature = 1.0 if options.temperature is None else options.temperature
-    shape = _prior_variance(statistics, table, options, free_noise=True)
+    shape = _prior_variance(statistics, table, options, rough=rough, free_noise=True)
     for last in [*[False] * _INFORMATION_ROUNDS, True]:
         spread = precision / information
         prior_variance = shape if options.scaled is None else torch.where(options.scaled, shape * spread, shape)
@@ -223,12 +223,12 @@ def _latents(
 
 
 def _prior_variance(
-    statistics: ClassStatistics, table: PseudoTargets, options: Options, *, free_noise: bool = False
+    statistics: ClassStatistics, table: PseudoTargets, options: Options, *, rough: bool, free_noise: bool = False
 ) -> Tensor:
     if options.scaled is None:
         return options.prior_shapes[0]
     n_latents = table.mean.shape[1]
-    latents = torch.linspace(0, n_latents - 1, min(n_latents, _MOST_LATENTS)).long()
+    latents = torch.linspace(0, n_latents - 1, min(n_latents, _FEW_LATENTS if rough else _MOST_LATENTS)).long()
     found = [
         best_prior_scale(statistics, table, shape, options.scaled, latents, free_noise=free_noise)
         for shape in options.prior_shapes

@@ -15,7 +15,7 @@ from gaussify.posterior._gaussian import (
 )
 from gaussify.posterior._leave_one_out import leave_one_out
 from gaussify.posterior._prior_scale import PriorScale, best_prior_scale
-from gaussify.posterior._row import latent_of_row, observe_
+from gaussify.posterior._row import RowLatent, RowPosterior, latent_of_row, observe_
 from gaussify.posterior._statistics import ClassStatistics
 
 __all__ = [
@@ -24,6 +24,8 @@ __all__ = [
     "GaussianPrior",
     "NaturalParameters",
     "PriorScale",
+    "RowLatent",
+    "RowPosterior",
     "StatisticsAccumulator",
     "best_prior_scale",
     "class_posterior",

@@ -43,19 +43,10 @@ class StatisticsAccumulator:
 
     def __init__(self, statistics: ClassStatistics) -> None:
         self._settled = statistics
+        self.n_classes, self.n_features = statistics.n_classes, statistics.n_features  # of classes, seen or not
         self._factor = 1.0  # of everything; rows that come later are divided by it
         self._waiting: list[_Rows] = []
         self._n_waiting = 0
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes, seen or not."""
-        return self._settled.n_classes
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return self._settled.n_features
 
     @property
     def statistics(self) -> ClassStatistics:
@@ -65,8 +56,9 @@ class StatisticsAccumulator:
 
     def copy(self) -> "StatisticsAccumulator":
         """Return another one of the same rows; what is done to one does not show in the other."""
-        twin = StatisticsAccumulator(self._settled)
-        twin._factor, twin._waiting, twin._n_waiting = self._factor, list(self._waiting), self._n_waiting
+        twin = object.__new__(StatisticsAccumulator)
+        twin.__dict__.update(self.__dict__)
+        twin._waiting = list(self._waiting)
         return twin
 
     def append(

@@ -1,7 +1,6 @@
-r"""One row at a time, in NumPy: calling tensor operations would take longer than what they compute.
+r"""One row at a time, in NumPy: calling tensor operations would take longer than what they compute."""
 
-Arrays share the memory of the posterior's tensors, which must be on the CPU.
-"""
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,27 +9,63 @@ from jaxtyping import Float
 from gaussify.posterior._gaussian import GaussianPosterior
 
 
-def latent_of_row(
-    posterior: GaussianPosterior, feature: Float[np.ndarray, " d"]
-) -> tuple[Float[np.ndarray, " l"], Float[np.ndarray, " l"]]:
-    """Return mean and variance of the latents of one row: ``latent`` for a single feature vector.
+class RowPosterior(NamedTuple):
+    """A posterior as arrays, to be asked and updated row by row.
 
     Examples
     --------
-    >>> posterior = GaussianPosterior(torch.tensor([[1.0, 2.0]]), torch.eye(2)[None])
-    >>> latent_of_row(posterior, np.array([3.0, 4.0]))
+    >>> posterior = RowPosterior.of(GaussianPosterior(torch.tensor([[1.0, 2.0]]), torch.eye(2)[None]))
+    >>> latent_of_row(posterior, np.array([3.0, 4.0]))[:2]
     (array([11.]), array([25.]))
     """
-    mean, root = posterior.mean.numpy(), posterior.root.numpy()
+
+    mean: Float[np.ndarray, "l d"]
+    root: Float[np.ndarray, "l d d"]
+
+    @classmethod
+    def of(cls, posterior: GaussianPosterior) -> "RowPosterior":
+        """Return the arrays behind tensors on the CPU."""
+        return cls(posterior.mean.numpy(), posterior.root.numpy())
+
+    @property
+    def tensors(self) -> GaussianPosterior:
+        """The posterior as tensors, which share the memory of the arrays."""
+        return GaussianPosterior(torch.from_numpy(self.mean), torch.from_numpy(self.root))
+
+
+class RowLatent(NamedTuple):
+    r"""The latents of one row, and the vectors :math:`u = R\phi` whose squares are their variances.
+
+    Examples
+    --------
+    >>> RowLatent(mean=np.ones(1), variance=np.array([25.0]), u=np.array([[3.0, 4.0]])).variance
+    array([25.])
+    """
+
+    mean: Float[np.ndarray, " l"]
+    variance: Float[np.ndarray, " l"]
+    u: Float[np.ndarray, "l d"]
+
+
+def latent_of_row(posterior: RowPosterior, feature: Float[np.ndarray, " d"]) -> RowLatent:
+    """Return the latents of one row: ``latent`` for a single feature vector.
+
+    Examples
+    --------
+    >>> latent_of_row(RowPosterior(np.ones((1, 2)), np.eye(2)[None]), np.array([3.0, 4.0])).mean
+    array([7.])
+    """
+    mean, root = posterior
     u = root.reshape(-1, len(feature)).dot(feature).reshape(mean.shape)
-    return mean.dot(feature), (u * u).sum(-1)
+    return RowLatent(mean.dot(feature), (u * u).sum(-1), u)
 
 
 def observe_(
-    posterior: GaussianPosterior,
+    posterior: RowPosterior,
     feature: Float[np.ndarray, " d"],
     mean: Float[np.ndarray, " l"],
     variance: Float[np.ndarray, " l"],
+    latent: RowLatent | None = None,
 ) -> None:
     r"""Condition the posterior on one more row, in place: Potter's square-root form of the Kalman update, l d².
 
@@ -39,20 +74,20 @@ def observe_(
     .. math:: R - \frac{u\,(R^\top u)^\top}{a + \sqrt{av}}, \qquad\text{and}\qquad
         m \leftarrow m + \frac{R^\top u}{a}(y - \phi^\top m).
 
-    Being a root, it cannot lose positive definiteness to rounding.
+    Being a root, it cannot lose positive definiteness to rounding. What ``latent_of_row`` gave for this row need not be
+    computed again, if the posterior is still the same.
 
     Examples
     --------
-    >>> posterior = GaussianPosterior(torch.zeros(1, 1), torch.ones(1, 1, 1))
+    >>> posterior = RowPosterior(np.zeros((1, 1)), np.ones((1, 1, 1)))
     >>> observe_(posterior, feature=np.ones(1), mean=np.array([4.0]), variance=np.array([1.0]))
-    >>> posterior.mean, posterior.covariance
-    (tensor([[2.]]), tensor([[[0.5000]]]))
+    >>> posterior.mean, posterior.root**2
+    (array([[2.]]), array([[[0.5]]]))
     """
-    weights, root = posterior.mean.numpy(), posterior.root.numpy()
-    u = root.reshape(-1, len(feature)).dot(feature).reshape(weights.shape)
+    weights, root = posterior
+    before, spread, u = latent_of_row(posterior, feature) if latent is None else latent
     gain = np.matmul(u[:, None, :], root)[:, 0]  # (l, d), covariance times feature
-    total = variance + gain.dot(feature)
+    total = variance + spread
     shrink = gain / (total + np.sqrt(total * variance))[:, None]
-    weights += gain * ((mean - weights.dot(feature)) / total)[:, None]
-    u, shrink = torch.from_numpy(u), torch.from_numpy(shrink)
-    posterior.root.addcmul_(u[:, :, None], shrink[:, None, :], value=-1.0)  # which NumPy does in two passes
+    weights += gain * ((mean - before) / total)[:, None]
+    root -= u[:, :, None] * shrink[:, None, :]
