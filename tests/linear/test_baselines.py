@@ -21,7 +21,7 @@ from gaussify.linear.baselines import (
     log_normaliser,
     softmax_gradient,
 )
-from gaussify.posterior import GaussianPosterior, observe_
+from gaussify.posterior import GaussianPosterior, RowPosterior, observe_
 
 MAKERS = {
     "adf": lambda: ADFClassifier(n_samples=50),
@@ -147,7 +147,8 @@ def test_absorb_conditions_on_a_gaussian_observation_that_depends_on_the_posteri
     assert bool((precision > 0.0).all())
     filtered, observed = copy_of(posterior), copy_of(posterior)
     absorb_(filtered, feature, 2, noise)
-    observe_(observed, feature, mean + g / precision, 1.0 / precision - variance)
+    target, noise_variance = mean + g / precision, 1.0 / precision - variance
+    observe_(RowPosterior.of(observed), feature.numpy(), target.numpy(), noise_variance.numpy())
     assert_close(filtered.mean, observed.mean)
     assert_close(filtered.covariance, observed.covariance)
 

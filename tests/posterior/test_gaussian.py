@@ -11,6 +11,7 @@ from gaussify.posterior import (
     ClassStatistics,
     GaussianPosterior,
     GaussianPrior,
+    RowPosterior,
     class_posterior,
     condition,
     latent,
@@ -145,12 +146,16 @@ def conditioned_on(rows: int, likelihood, n: int, d: int = 4):
     return class_posterior(prior, statistics, likelihood.target_table()), features, targets, prior
 
 
+def observe_rows(posterior, features, targets):
+    for row, mean, variance in zip(features, *targets, strict=True):
+        observe_(RowPosterior.of(posterior), row.numpy(), mean.numpy(), variance.numpy())
+
+
 @likelihoods
 @pytest.mark.parametrize("n", [1, 12])
 def test_observing_row_by_row_equals_conditioning_on_all(likelihood, n):
     posterior, features, targets, prior = conditioned_on(0, likelihood, n)
-    for row, mean, variance in zip(features, *targets, strict=True):
-        observe_(posterior, row, mean, variance)
+    observe_rows(posterior, features, targets)
     expected = condition(prior, natural_parameters_of_rows(features, targets))
     assert_close(posterior.mean, expected.mean, rtol=1e-10, atol=1e-10)
     assert_close(posterior.covariance, expected.covariance, rtol=1e-10, atol=1e-10)
@@ -158,8 +163,7 @@ def test_observing_row_by_row_equals_conditioning_on_all(likelihood, n):
 
 def test_many_observations_stay_accurate_and_their_root_a_root():
     posterior, features, targets, prior = conditioned_on(5, LIKELIHOODS["softmax"], n=1500)
-    for row, mean, variance in zip(features[5:], targets.mean[5:], targets.variance[5:], strict=True):
-        observe_(posterior, row, mean, variance)
+    observe_rows(posterior, features[5:], PseudoTargets(targets.mean[5:], targets.variance[5:]))
     natural = natural_parameters_of_rows(features, targets)
     precision = natural.precision + torch.diag(1.0 / prior.variance)
     assert_close(posterior.mean, condition(prior, natural).mean, rtol=1e-10, atol=1e-10)
@@ -169,8 +173,8 @@ def test_many_observations_stay_accurate_and_their_root_a_root():
 
 def test_observing_a_row_that_decides_everything_keeps_the_variance_positive():
     posterior, features, _, _ = conditioned_on(0, LIKELIHOODS["logistic"], n=1)
-    for _ in range(50):
-        observe_(posterior, 1e6 * features[0], torch.zeros(1).double(), torch.full((1,), 1e-12).double())
+    targets = PseudoTargets(torch.zeros(50, 1).double(), torch.full((50, 1), 1e-12).double())
+    observe_rows(posterior, 1e6 * features[:1].expand(50, -1), targets)
     assert (torch.linalg.eigvalsh(posterior.covariance) > -1e-12).all()
     assert (latent(posterior, features)[1] >= 0.0).all()
 
@@ -179,7 +183,7 @@ def test_what_condition_returns_can_be_observed_further():
     features, _, targets, prior = problem(LIKELIHOODS["softmax"])
     first = PseudoTargets(targets.mean[:-1], targets.variance[:-1])
     posterior = condition(prior, natural_parameters_of_rows(features[:-1], first))
-    observe_(posterior, features[-1], targets.mean[-1], targets.variance[-1])
+    observe_rows(posterior, features[-1:], PseudoTargets(targets.mean[-1:], targets.variance[-1:]))
     expected = condition(prior, natural_parameters_of_rows(features, targets))
     assert_close(posterior.mean, expected.mean, rtol=1e-10, atol=1e-10)
     assert_close(posterior.covariance, expected.covariance, rtol=1e-10, atol=1e-10)

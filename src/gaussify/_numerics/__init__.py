@@ -2,6 +2,7 @@
 
 from gaussify._numerics._cholesky import stable_cholesky
 from gaussify._numerics._cover import cover
+from gaussify._numerics._gram import add_moments_
 from gaussify._numerics._logistic_normal import expected_sigmoid, softplus_moment, softplus_moments
 from gaussify._numerics._memory import large_zeros
 from gaussify._numerics._softmax_normal import (
@@ -10,15 +11,17 @@ from gaussify._numerics._softmax_normal import (
     softmax_uncertainty,
 )
 from gaussify._numerics._softmax_normal_row import expected_softmax_row
-from gaussify._numerics._special import first_order, trigamma
+from gaussify._numerics._special import first_order, is_constant, trigamma
 
 __all__ = [
+    "add_moments_",
     "cover",
     "expected_logsumexp",
     "expected_sigmoid",
     "expected_softmax",
     "expected_softmax_row",
     "first_order",
+    "is_constant",
     "large_zeros",
     "softmax_uncertainty",
     "softplus_moment",

@@ -144,6 +144,10 @@ class ClassLikelihood(Likelihood):
         return self._probs(*self._latent_gaussian(mean, variance, "predict_proba"), chosen, n_samples, seed)
 
     @abstractmethod
+    def predict_uncertainty(self, mean: Any, variance: Any) -> ProbabilityUncertainty:
+        """Return the standard deviation of each probability and the split of the predictive entropy."""
+
+    @abstractmethod
     def row_probs(self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]) -> Float[np.ndarray, " c"]:
         """Return ``predict_proba`` of one row, by quadrature and in NumPy, for streams; nothing is checked."""
 

@@ -232,6 +232,13 @@ class BayesianLogisticRegression(StreamingClassifier):
             self._current()
         return self
 
+    def __copy__(self: _Model) -> _Model:
+        """Copy all but the posterior, which is updated in place."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._posterior = None
+        return twin
+
     def set_params(self: _Model, **params: Any) -> _Model:
         """Change parameters. What was learnt stays: likelihood and prior enter after the data.
 

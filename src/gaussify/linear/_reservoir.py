@@ -194,8 +194,9 @@ class Reservoir:
 
     def _sums(self, features: Floats) -> Keys:
         """Random multiples of the halves of all numbers, added up: no two rows are likely to share a sum [3]_."""
-        # adding zero makes minus zero plus zero, and a contiguous copy
-        return (features + 0.0).view(np.uint32).astype(np.uint64).dot(self._multipliers)
+        halves = np.add(features, 0.0, order="C").view(np.uint32)  # adding zero makes minus zero plus zero
+        halves ^= halves >> 20  # short numbers have all their bits at the top, and sums would end in zeros
+        return halves.astype(np.uint64).dot(self._multipliers)
 
 
 def _mix(bits: Keys) -> Keys:

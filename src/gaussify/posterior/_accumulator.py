@@ -1,24 +1,17 @@
 """Class statistics of a stream: rows wait until adding them pays."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._numerics import large_zeros
-from gaussify.posterior._statistics import ClassStatistics, add_rows_
+from gaussify.posterior._statistics import ClassStatistics, RowBlock, add_rows_
 
 _FEWEST_ROWS = 256
+_SMALL_BLOCK = 64  # rows, below which blocks are joined first
 _MOST_ELEMENTS = 1 << 24  # 128 MiB of float64
 _SMALLEST_FACTOR = 1e-100
-
-
-class _Rows(NamedTuple):
-    features: Tensor  # (n, d)
-    labels: Tensor  # (n,)
-    weight: Tensor | None  # (n,), to be multiplied by the factor
 
 
 class StatisticsAccumulator:
@@ -45,7 +38,7 @@ class StatisticsAccumulator:
         self._settled = statistics
         self.n_classes, self.n_features = statistics.n_classes, statistics.n_features  # of classes, seen or not
         self._factor = 1.0  # of everything; rows that come later are divided by it
-        self._waiting: list[_Rows] = []
+        self._waiting: list[RowBlock] = []
         self._n_waiting = 0
 
     @property
@@ -70,7 +63,7 @@ class StatisticsAccumulator:
         """Add rows, which are kept as they are: they must not change afterwards."""
         if self._factor != 1.0:
             sample_weight = (torch.ones_like(features[:, 0]) if sample_weight is None else sample_weight) / self._factor
-        self._waiting.append(_Rows(features, labels, sample_weight))
+        self._waiting.append(RowBlock(features, labels, sample_weight))
         self._n_waiting += features.shape[0]
         n_classes, n_features = self.n_classes, self.n_features
         limit = min(max(n_classes * n_features, _FEWEST_ROWS), max(_MOST_ELEMENTS // n_features, _FEWEST_ROWS))
@@ -94,19 +87,26 @@ class StatisticsAccumulator:
             for new, old in zip(vars(settled).values(), vars(self._settled).values(), strict=True):
                 torch.mul(old, self._factor, out=new)
         if self._waiting:
-            add_rows_(settled, *_joined(self._waiting, self._factor))
+            few = self._n_waiting < _SMALL_BLOCK * len(self._waiting)
+            blocks = [_joined(self._waiting)] if few else self._waiting
+            add_rows_(settled, blocks if self._factor == 1.0 else [_scaled(block, self._factor) for block in blocks])
         self._settled, self._factor, self._waiting, self._n_waiting = settled, 1.0, [], 0
 
 
-def _joined(waiting: Sequence[_Rows], factor: float) -> _Rows:
-    """All rows in one, their weights as they are now."""
-    features, labels, weight = waiting[0]
-    if len(waiting) > 1:
-        n = sum(len(rows.labels) for rows in waiting)
-        joined = large_zeros((n, features.shape[1]), features.dtype, features.device)
-        features = torch.cat([rows.features for rows in waiting], out=joined)
-        labels = torch.cat([rows.labels for rows in waiting])
-    if factor != 1.0 or any(rows.weight is not None for rows in waiting):
-        ones = (torch.ones_like(rows.features[:, 0]) if rows.weight is None else rows.weight for rows in waiting)
-        weight = torch.cat(list(ones)) * factor
-    return _Rows(features, labels, weight)
+def _joined(waiting: Sequence[RowBlock]) -> RowBlock:
+    """All rows in one block."""
+    weight = None
+    if any(block.weight is not None for block in waiting):
+        ones = (
+            block.features.new_ones(len(block.labels)) if block.weight is None else block.weight for block in waiting
+        )
+        weight = torch.cat(list(ones))
+    return RowBlock(
+        torch.cat([block.features for block in waiting]), torch.cat([block.labels for block in waiting]), weight
+    )
+
+
+def _scaled(block: RowBlock, factor: float) -> RowBlock:
+    """The same rows with the weights that they have by now."""
+    weight = torch.ones_like(block.features[:, 0]) if block.weight is None else block.weight
+    return block._replace(weight=weight * factor)
