@@ -104,10 +104,10 @@ class BayesianLogisticRegression(StreamingClassifier):
     temperature : float or "auto"
         Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     prior_variance : float, one per feature, or "auto"
-        Of the weights before they are divided by the temperature. ``"auto"`` maximises the evidence, from the
-        statistics alone: over a common factor, and the choice between the same variance for all features and one in
-        inverse proportion to the variance of each feature (right where their units have nothing to do with each
-        other).
+        Of the weights before they are divided by the temperature (with ``dispersion="auto"``, of ``coef_``).
+        ``"auto"`` maximises the evidence, from the statistics alone: over a common factor, and the choice between the
+        same variance for all features and one in inverse proportion to the variance of each feature (right where their
+        units have nothing to do with each other).
     forgetting : float
         Factor in (0, 1] by which each row reduces the weight of all rows before it: a row counts 1 / (1 - forgetting)
         rows long. Rows of weight zero count as time, too. The prior is never forgotten: where rows fade and say
@@ -150,7 +150,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         prediction, each time the data have doubled (up to a hundred rows) or become four times as many, or grown by a
         tenth with a new class, after ``merge``, and whenever ``tune`` is called.
     prior_variance_ : ndarray of shape (n_features,)
-        Likewise.
+        Likewise; before weights are divided by the temperature.
     score_ : float or None
         Mean log-likelihood of a row by ``criterion``, with these numbers.
     statistics_ : ClassStatistics
