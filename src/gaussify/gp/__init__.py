@@ -1,0 +1,1 @@
+"""Gaussian process classification as regression on matched targets."""
