@@ -269,6 +269,11 @@ PARAMETERS = [
     ("forgetting", 0.0, "must be positive"),
     ("forgetting", 1.01, "must be at most 1; got 1.01"),
     ("forgetting", np.nan, "must be finite"),
+    ("dispersion", 0.0, "must be positive; got 0"),
+    ("dispersion", -1, "must be positive; got -1"),
+    ("dispersion", np.inf, "must be finite"),
+    ("dispersion", "x", "must be numbers; got 'x'"),
+    ("dispersion", [1.0, 2.0, 3.0], "must be a number"),
     ("likelihood", "probit", "must be one of 'auto', 'softmax', 'logistic'; got 'probit'"),
     ("likelihood", "logistic", "two classes; got 3"),
     ("intercept_variance", -1.0, "must be positive"),
@@ -295,8 +300,14 @@ def test_parameters_out_of_range_are_refused_by_name(name, value, message, use):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"alpha_eps": -0.1}, {"alpha_eps": [0.1, 0.2]}, {"forgetting": 1.01}, {"likelihood": "logistic"}],
-    ids=["negative", "too-few", "too-large", "for-two-classes"],
+    [
+        {"alpha_eps": -0.1},
+        {"alpha_eps": [0.1, 0.2]},
+        {"forgetting": 1.01},
+        {"dispersion": -1.0},
+        {"likelihood": "logistic"},
+    ],
+    ids=["negative", "too-few", "too-large", "negative-dispersion", "for-two-classes"],
 )
 def test_parameters_out_of_range_set_after_the_data_are_refused_and_change_nothing(changes, tmp_path):
     (name,) = changes

@@ -119,6 +119,32 @@ def test_rows_of_small_integers_do_not_collide():
         assert (rows.weight == 1.0).all()
 
 
+def test_minus_zero_is_zero():
+    zeros = np.array([[0.0, 1.0], [0.0, 0.0], [2.0, 0.0]])
+    minus = np.where(zeros == 0.0, -0.0, zeros)
+    np.testing.assert_array_equal(new()._hash(minus, Y[:3]), new()._hash(zeros, Y[:3]))
+    assert np.signbit(minus[1]).all()  # what is hashed is left as it is
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [np.asfortranarray, lambda X: X[::-1].copy()[::-1], lambda X: np.repeat(X, 2, 1)[:, ::2]],
+    ids=["fortran", "reversed", "strided"],
+)
+def test_the_layout_of_rows_in_memory_does_not_matter(layout):
+    assert not layout(X).flags.c_contiguous
+    np.testing.assert_array_equal(new()._hash(layout(X), Y), new()._hash(X, Y))
+
+
+@pytest.mark.parametrize("in_cache", [1, 14, 1 << 14], ids=["one-row", "seven-rows", "all-rows"])
+@pytest.mark.parametrize("rows", [X, np.asfortranarray(X), X.round()], ids=["normal", "fortran", "integers"])
+def test_a_row_has_the_same_hash_alone_and_in_a_batch(rows, in_cache, monkeypatch):
+    monkeypatch.setattr("gaussify.linear._reservoir._IN_CACHE", in_cache)
+    reservoir = new()
+    alone = [reservoir._hash(rows[i : i + 1], Y[i : i + 1])[0] for i in range(N)]
+    np.testing.assert_array_equal(reservoir._hash(rows, Y), np.array(alone))
+
+
 def test_one_row_with_different_labels_is_different_rows():
     rows = filled(np.zeros((6, 2)), np.array([0, 1, 2, 0, 1, 0])).rows()
     assert dict(zip(rows.labels.tolist(), rows.weight.tolist(), strict=True)) == {0: 3.0, 1: 2.0, 2: 1.0}

@@ -75,8 +75,10 @@ def test_feature_names_survive(tmp_path):
         {"likelihood": "softmax", "fit_intercept": False, "intercept_variance": 3.0},
         {"criterion": "training", "reservoir_size": 0, "predictive": "mean-field", "forgetting": 0.95},
         {"temperature": "auto", "reservoir_size": 9},
+        {"dispersion": 2.5},
+        {"dispersion": "auto", "temperature": "auto"},
     ],
-    ids=["array", "tensor", "numpy-numbers", "gauss", "softmax", "options", "small-reservoir"],
+    ids=["array", "tensor", "numpy-numbers", "gauss", "softmax", "options", "small-reservoir", "dispersed", "matched"],
 )
 def test_parameters_and_predictions_survive(params, tmp_path):
     model = new(**params).fit(X, Y)
@@ -88,11 +90,34 @@ def test_parameters_and_predictions_survive(params, tmp_path):
     np.testing.assert_allclose(loaded.predict_proba(X), model.predict_proba(X), atol=1e-12)
 
 
-def test_learnt_attributes_survive(tmp_path):
-    model = BayesianLogisticRegression(temperature=1.0).fit(X, Y)
+@pytest.mark.parametrize("dispersion", [1.0, 2.5, "auto"])
+def test_learnt_attributes_survive(dispersion, tmp_path):
+    model = BayesianLogisticRegression(temperature=1.0, dispersion=dispersion).fit(X, Y)
     loaded = saved_and_loaded(model, tmp_path / "model")
-    for name in ("method_", "alpha_eps_", "temperature_", "score_", "n_rows_seen_", "n_features_in_", "coef_"):
+    for name in (
+        "method_",
+        "alpha_eps_",
+        "temperature_",
+        "dispersion_",
+        "score_",
+        "n_rows_seen_",
+        "n_features_in_",
+        "coef_",
+    ):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name), err_msg=name)
+
+
+def test_a_model_saved_before_there_was_dispersion_has_one(tmp_path):
+    path, model = tmp_path / "model", new().fit(X, Y)
+    new(dispersion=3.0).fit(X, Y).save(path)
+
+    def make_old(config, tensors):
+        del config["choice"]["dispersion"], config["params"]["dispersion"]
+
+    edited(path, make_old)
+    loaded = BayesianLogisticRegression.load(path)
+    assert (loaded.dispersion, loaded.dispersion_) == (1.0, 1.0)
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
 
 
 def test_a_loaded_model_saves_to_the_same_bytes(path, tmp_path):
@@ -188,6 +213,9 @@ EDITS = {
     "no-choice": lambda config, tensors: config.pop("choice"),
     "choice-method": lambda config, tensors: config["choice"].update(method="magic"),
     "choice-temperature": lambda config, tensors: config["choice"].update(temperature=-1.0),
+    "choice-dispersion": lambda config, tensors: config["choice"].update(dispersion=-1.0),
+    "choice-dispersion-zero": lambda config, tensors: config["choice"].update(dispersion=0.0),
+    "choice-dispersion-text": lambda config, tensors: config["choice"].update(dispersion="wide"),
     "choice-prior": lambda config, tensors: tensors.update({"choice.prior_variance": torch.ones(2).double()}),
     "choice-alpha": lambda config, tensors: tensors.update({"choice.alpha_eps": torch.ones(7).double()}),
     "no-reservoir": lambda config, tensors: tensors.pop("reservoir.features"),

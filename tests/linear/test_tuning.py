@@ -8,8 +8,10 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from gaussify import BayesianLogisticRegression, LogisticLikelihood, SoftmaxLikelihood
-from gaussify.linear._tuning import ALPHA_GRID, best_temperature
+from gaussify.likelihoods import PseudoTargets
+from gaussify.linear._tuning import ALPHA_GRID, best_temperature, disperse, mean_information
 from gaussify.posterior import GaussianPrior, log_evidence, natural_parameters
+from oracles import softmax_tensor_product
 
 FIXED = {"alpha_eps": 0.2, "temperature": 1.5, "prior_variance": 2.0}
 N, FEW = 40, 12  # rows; those that are left out one by one
@@ -94,26 +96,44 @@ def test_the_automatic_temperature_scores_at_least_as_well_as_any_other(X, y, cr
     assert model.score_ - own >= score - others - 1e-5
 
 
-@pytest.mark.parametrize(
-    ("likelihood", "n_latents"), [(LogisticLikelihood(), 1), (SoftmaxLikelihood(3), 3)], ids=["logistic", "softmax"]
-)
-@pytest.mark.parametrize("scale", [0.2, 1.0, 5.0])
-def test_the_temperature_is_the_minimum_of_its_objective(likelihood, n_latents, scale):
+LIKELIHOODS = {"logistic": LogisticLikelihood(), "softmax": SoftmaxLikelihood(3)}
+likelihoods = pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), ids=LIKELIHOODS)
+
+
+def judged_rows(likelihood, scale: float, n: int = 30):
+    """Latents, labels of which half are the most probable, and weights."""
     generator = torch.Generator().manual_seed(0)
-    mean = scale * torch.randn(30, n_latents, generator=generator, dtype=torch.float64)
-    variance = scale**2 * torch.rand(30, n_latents, generator=generator, dtype=torch.float64)
-    labels = torch.randint(likelihood.n_classes, (30,), generator=generator)
-    labels[:15] = likelihood.predict_proba(mean, variance).argmax(1)[:15]
-    weight = torch.rand(30, generator=generator, dtype=torch.float64) + 0.1
+    mean = scale * torch.randn(n, likelihood.n_latents, generator=generator, dtype=torch.float64)
+    variance = scale**2 * torch.rand(n, likelihood.n_latents, generator=generator, dtype=torch.float64)
+    labels = torch.randint(likelihood.n_classes, (n,), generator=generator)
+    labels[: n // 2] = likelihood.predict_proba(mean, variance).argmax(1)[: n // 2]
+    return mean, variance, labels, torch.rand(n, generator=generator, dtype=torch.float64) + 0.1
+
+
+@likelihoods
+@pytest.mark.parametrize("scale", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("of_means", [False, True], ids=["of-latents", "of-means"])
+def test_the_temperature_is_the_minimum_of_its_objective(likelihood, scale, of_means):
+    mean, variance, labels, weight = judged_rows(likelihood, scale)
 
     def objective(log_t: float) -> float:
-        probs = likelihood.predict_proba(mean / math.exp(log_t), variance / math.exp(2.0 * log_t))
+        spread = variance if of_means else variance / math.exp(2.0 * log_t)
+        probs = likelihood.predict_proba(mean / math.exp(log_t), spread)
         own = probs[torch.arange(30), labels].log()
         return float((-(weight * own).sum() + 0.5 * log_t**2) / weight.sum())
 
     best = minimize_scalar(objective, bounds=(math.log(0.02), math.log(50.0)), method="bounded")
-    found = best_temperature(likelihood, mean, variance, labels, weight)
+    found = best_temperature(likelihood, mean, variance, labels, weight, of_means=of_means)
     assert objective(math.log(found)) <= best.fun + 1e-5
+
+
+@likelihoods
+@pytest.mark.parametrize("scale", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize("of_means", [False, True], ids=["of-latents", "of-means"])
+def test_the_rough_temperature_is_about_the_best_one(likelihood, scale, of_means):
+    rows = judged_rows(likelihood, scale, n=300)
+    rough, exact = (best_temperature(likelihood, *rows, rough=r, of_means=of_means) for r in (True, False))
+    assert rough == pytest.approx(exact, rel=0.2)
 
 
 def test_separable_rows_get_a_finite_temperature():
@@ -121,6 +141,48 @@ def test_separable_rows_get_a_finite_temperature():
     model = BayesianLogisticRegression().fit(X, np.repeat([0, 1], 10))
     assert 0.02 <= model.temperature_ <= 50.0
     assert np.isfinite(model.predict_proba(X)).all()
+
+
+# --- information and dispersion ------------------------------------------------------------------------------------
+
+
+def test_the_information_of_a_logistic_label_is_the_expected_curvature():
+    mean, variance, _, weight = judged_rows(LIKELIHOODS["logistic"], 2.0)
+    u = torch.linspace(-9.0, 9.0, 4001, dtype=torch.float64)
+    p = torch.sigmoid(mean + variance.sqrt() * u)  # (n, u)
+    curvature = (p * (1.0 - p)) @ torch.softmax(-0.5 * u.square(), 0)
+    expected = float(weight @ curvature / weight.sum())
+    assert mean_information(LIKELIHOODS["logistic"], mean, variance, weight) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_information_of_a_softmax_label_is_shared_by_the_contrasts():
+    mean, variance, _, weight = judged_rows(LIKELIHOODS["softmax"], 2.0)
+    traces = [softmax_tensor_product(m, v)[1].sum() for m, v in zip(mean.numpy(), variance.numpy(), strict=True)]
+    expected = np.average(traces, weights=weight) / 2  # of three classes
+    assert mean_information(LIKELIHOODS["softmax"], mean, variance, weight) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 10])
+def test_the_information_of_labels_that_are_equally_probable_is_one_over_their_number(n_classes):
+    zeros = torch.zeros(4, n_classes).double()
+    information = mean_information(SoftmaxLikelihood(n_classes), zeros, zeros, torch.ones(4).double())
+    assert information == pytest.approx(1.0 / n_classes)
+
+
+@likelihoods
+def test_the_information_of_labels_that_are_certain_is_positive(likelihood):
+    mean = 1e4 * torch.eye(3, likelihood.n_latents).double() + 1e3
+    assert 0.0 < mean_information(likelihood, mean, torch.zeros_like(mean), torch.ones(3).double()) < 1e-3
+
+
+@likelihoods
+def test_dispersion_multiplies_variances_only(likelihood):
+    table = likelihood.target_table()
+    before = PseudoTargets(*(part.clone() for part in table))
+    dispersed = disperse(table, 3.0)
+    torch.testing.assert_close(dispersed.mean, before.mean, rtol=0, atol=0)
+    torch.testing.assert_close(dispersed.variance, 3.0 * before.variance)
+    torch.testing.assert_close(table.variance, before.variance, rtol=0, atol=0)
 
 
 # --- alpha_eps and method ------------------------------------------------------------------------------------------
@@ -237,6 +299,46 @@ def test_a_stream_is_tuned_again_each_time_its_rows_have_doubled():
         seen.append(float(model.prior_variance_[0]))
     changes = [10 * (i + 1) for i in range(1, 13) if seen[i] != seen[i - 1]]
     assert changes == [20, 40, 80]
+
+
+def test_a_longer_stream_is_tuned_again_each_time_it_has_four_times_as_many_rows():
+    X, y = make_rows(2, n=1000)
+    model, seen = new(prior_variance="auto"), []
+    for start in range(0, 1000, 50):
+        model.partial_fit(X[start : start + 50], y[start : start + 50])
+        seen.append(float(model.prior_variance_[0]))
+    changes = [50 * (i + 1) for i in range(1, 20) if seen[i] != seen[i - 1]]
+    assert changes == [100, 400]
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "surprising"])
+@pytest.mark.parametrize(("n_more", "tuned"), [(19, False), (21, True)], ids=["less-than-a-tenth", "a-tenth"])
+def test_a_new_class_and_a_tenth_more_rows_are_tuned_for(declared, n_more, tuned):
+    X, y = make_rows(3, n=230, strength=0.0)
+    y[:200] %= 2
+    y[200:] = 2
+    model = new(prior_variance="auto").partial_fit(X[:200], y[:200], classes=[0, 1, 2] if declared else None)
+    before = model.prior_variance_
+    model.partial_fit(X[200 : 200 + n_more], y[200 : 200 + n_more])
+    assert (model.prior_variance_ != before).any() == tuned
+
+
+def test_a_tenth_more_rows_of_known_classes_are_not_tuned_for():
+    X, y = make_rows(3, n=240)
+    model = new(prior_variance="auto").partial_fit(X[:200], y[:200])
+    before = model.prior_variance_
+    np.testing.assert_array_equal(model.partial_fit(X[200:], y[200:]).prior_variance_, before)
+
+
+@pytest.mark.parametrize(("dispersion", "tunings"), [(1.0, 1), (2.0, 1), ("auto", 4)], ids=str)
+def test_nothing_is_tuned_again_where_everything_is_given(dispersion, tunings, monkeypatch):
+    calls, tune = [], BayesianLogisticRegression.tune
+    monkeypatch.setattr(BayesianLogisticRegression, "tune", lambda model: calls.append(model) or tune(model))
+    X, y = make_rows(3, n=100)
+    model = new(dispersion=dispersion)
+    for start in range(0, 100, 10):
+        model.partial_fit(X[start : start + 10], y[start : start + 10]).predict_proba(X[:1])
+    assert len(calls) == tunings  # at 10, 20, 40 and 80 rows
 
 
 def test_tune_chooses_anew_at_once():

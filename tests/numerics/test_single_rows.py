@@ -26,7 +26,12 @@ from gaussify.experiments._timing import best_times
 TOLERANCE = 1e-12
 
 MEANS = st.floats(-1000.0, 1000.0) | st.floats(-3.0, 3.0) | st.sampled_from([-1000.0, 0.0, 1.0, 1000.0])
-VARIANCES = st.floats(0.0, 400.0) | st.floats(-12.0, 6.0).map(math.exp) | st.sampled_from([0.0, 1.0, 6.25, 400.0])
+VARIANCES = (
+    st.floats(0.0, 400.0)
+    | st.floats(0.0, 0.25)
+    | st.floats(-12.0, 6.0).map(math.exp)
+    | st.sampled_from([0.0, 1.0, 6.25, 400.0])
+)
 
 N_CLASSES = st.integers(3, 40) | st.sampled_from([100, 300])
 
@@ -54,11 +59,21 @@ def random_batch(n: int, n_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 @given(row=rows())
 @settings(max_examples=400)
 @example(row=(np.zeros(3), np.zeros(3)))
+@example(row=(np.array([1.0, 0.0, -2.0]), np.array([0.2, 0.0, 0.249])))
+@example(row=(np.array([1.0, 0.0, -2.0]), np.array([0.25, 0.0, 8.99])))
 @example(row=(np.array([1000.0, -1000.0, 0.0]), np.full(3, 400.0)))
 @example(row=(np.array([0.0, -1e8, 3.0]), np.array([1e16, 0.0, 1.0])))
 def test_a_row_of_the_softmax_agrees_with_the_batch(row):
     batch = _ExpectedSoftmax.apply(*batch_of(*row))[0]
     np.testing.assert_allclose(expected_softmax_row(*row), batch, rtol=0, atol=TOLERANCE)
+
+
+@given(row=rows(), widest=st.sampled_from([1e-3, 0.1, 0.49]))
+def test_a_slender_row_of_the_softmax_agrees_with_the_batch(row, widest):
+    mean, variance = row
+    slender = mean, variance / max(variance.max(), 1e-12) * widest**2
+    batch = _ExpectedSoftmax.apply(*batch_of(*slender))[0]
+    np.testing.assert_allclose(expected_softmax_row(*slender), batch, rtol=0, atol=TOLERANCE)
 
 
 @given(row=rows(st.just(2)))

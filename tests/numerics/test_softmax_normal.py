@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from gaussify._numerics import expected_logsumexp, expected_softmax
+from gaussify._numerics import expected_logsumexp, expected_softmax, expected_softmax_row, softmax_uncertainty
 from gaussify._numerics._softmax_normal import _all_moments, _ExpectedLogsumexp, _ExpectedSoftmax
+from gaussify._numerics._softmax_rule import NARROW_LIMIT, SLENDER_LIMIT
 from gaussify.experiments._timing import best_times
 from oracles import softmax_reference, softmax_tensor_product
 
@@ -14,6 +15,7 @@ TOLERANCE = {
     "probs": 1e-6,  # absolute, against the reference, for variances up to 400
     "probs-wide": 2e-5,  # and beyond
     "logsumexp": 3e-5,  # absolute or relative
+    "continuity": 3e-6,  # of entropies and log-sum-exps where the rule changes
     "exact": 1e-12,  # limits and symmetries
     "gradcheck": {"eps": 1e-3, "atol": 2e-5, "rtol": 1e-3},
 }
@@ -26,6 +28,10 @@ PATTERNS = {
     "half 0 half 400": lambda rng, c: np.where(np.arange(c) % 2 == 0, 0.0, 400.0),
     "6e-6 to 400": lambda rng, c: np.exp(rng.uniform(np.log(6e-6), np.log(400.0), c)),
     "all 9": lambda rng, c: np.full(c, 9.0),
+    "up to 1/4": lambda rng, c: rng.uniform(0.0, 0.2499, c),  # the end of the rule for slender rows
+    "all 1/4": lambda rng, c: np.full(c, 0.2499),
+    "half 0 half 1/4": lambda rng, c: np.where(np.arange(c) % 2 == 0, 0.0, 0.2499),
+    "up to 9": lambda rng, c: rng.uniform(0.0, 8.999, c),  # the end of the one for narrow rows
 }
 
 
@@ -46,7 +52,7 @@ def tensors(*arrays: np.ndarray) -> list[torch.Tensor]:
 
 
 def mixed_batch(n_classes: int) -> list[torch.Tensor]:
-    """Every pattern and spread, 35 rows."""
+    """Every pattern and spread."""
     parts = [rows(n_classes, pattern, seed=1) for pattern in PATTERNS]
     return tensors(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
@@ -129,13 +135,29 @@ def test_expected_logsumexp_agrees_with_sampling():
     assert error < 5.0 * samples.std().item() / 1000.0
 
 
-@pytest.mark.parametrize("variance", [[0.0, 0.0, 0.0], [0.5, 2.0, 4.0], [9.0, 0.0, 1.0]], ids=str)
+SLENDER_ROWS = [[1e-4, 1e-3, 1e-5], [0.01, 0.01, 0.01], [0.2, 0.05, 0.1], [0.2499, 0.0, 0.2499], [0.2499] * 3]
+
+
+@pytest.mark.parametrize(
+    "variance", [[0.0, 0.0, 0.0], *SLENDER_ROWS, [0.2501] * 3, [0.5, 2.0, 4.0], [9.0, 0.0, 1.0]], ids=str
+)
 def test_softmax_spread_agrees_with_a_rule_over_all_latents(variance):
     mean, variance = np.array([0.3, -1.0, 2.0]), np.array(variance)
     probs, spread, _ = softmax_tensor_product(mean, variance)
     actual = softmax_spread(*tensors(mean[None], variance[None]))
     assert largest_error(actual[0][0], probs) < TOLERANCE["probs"]
     assert largest_error(actual[1][0], spread) < 2.0 * TOLERANCE["probs"]
+
+
+@pytest.mark.parametrize("variance", SLENDER_ROWS, ids=str)
+@pytest.mark.parametrize("mean", [[0.3, -1.0, 2.0], [0.0, 0.0, 0.0], [6.0, 0.0, -6.0]], ids=str)
+def test_deviations_of_slender_rows_agree_with_a_rule_over_all_latents(mean, variance):
+    probs, spread, logsumexp = softmax_tensor_product(np.array(mean), np.array(variance))
+    actual = softmax_uncertainty(*tensors([mean], [variance]))
+    assert largest_error(actual[0][0], probs) < TOLERANCE["probs"]
+    assert largest_error(actual[1][0], probs * (1.0 - probs) - spread) < TOLERANCE["probs"]
+    actual = expected_logsumexp(*tensors([mean], [variance])).item()
+    assert actual == pytest.approx(logsumexp, abs=TOLERANCE["continuity"])
 
 
 def test_softmax_spread_of_two_classes_agrees_with_the_one_of_three():
@@ -145,6 +167,62 @@ def test_softmax_spread_of_two_classes_agrees_with_the_one_of_three():
     triple = softmax_spread(torch.cat([mean, third], -1), torch.cat([variance, torch.zeros_like(third)], -1))
     for two, three in zip(pair, triple, strict=True):
         assert largest_error(three[:, :2], two) < 2.0 * TOLERANCE["probs"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From one rule to the next
+
+
+def on_both_sides(limit: float, n_classes: int) -> list[list[torch.Tensor]]:
+    """The same rows, their widest scale just below the limit and just above."""
+    rng = np.random.default_rng(n_classes)
+    mean = np.array(SPREADS[:3])[:, None] * rng.normal(size=(3, n_classes))
+    scale = rng.uniform(0.0, limit, size=(3, n_classes))
+    scale[:, 0] = limit
+    return [tensors(mean, (factor * scale) ** 2) for factor in (1.0 - 1e-10, 1.0 + 1e-10)]
+
+
+limits = pytest.mark.parametrize("limit", [SLENDER_LIMIT, NARROW_LIMIT])
+numbers_of_classes = pytest.mark.parametrize("n_classes", [3, 4, 10, 100])
+
+
+@limits
+@numbers_of_classes
+def test_probabilities_are_continuous_from_rule_to_rule(limit, n_classes):
+    below, above = on_both_sides(limit, n_classes)
+    assert largest_error(_ExpectedSoftmax.apply(*above), _ExpectedSoftmax.apply(*below)) < TOLERANCE["probs"]
+    for one_below, one_above in zip(zip(*below, strict=True), zip(*above, strict=True), strict=True):
+        before, after = (expected_softmax_row(*(x.numpy() for x in row)) for row in (one_below, one_above))
+        assert np.abs(after - before).max() < TOLERANCE["probs"]
+
+
+@limits
+@numbers_of_classes
+def test_variances_and_entropies_are_continuous_from_rule_to_rule(limit, n_classes):
+    (_, variance, entropy), (_, later_variance, later_entropy) = (
+        softmax_uncertainty(*rows) for rows in on_both_sides(limit, n_classes)
+    )
+    assert largest_error(later_variance, variance) < TOLERANCE["probs"]
+    assert largest_error(later_entropy, entropy) < TOLERANCE["continuity"]
+
+
+@limits
+@numbers_of_classes
+def test_the_logsumexp_is_continuous_from_rule_to_rule(limit, n_classes):
+    below, above = (expected_logsumexp(*rows) for rows in on_both_sides(limit, n_classes))
+    assert largest_error(above, below) < TOLERANCE["continuity"]
+
+
+@limits
+@numbers_of_classes
+def test_gradients_are_continuous_from_rule_to_rule(limit, n_classes):
+    direction = torch.randn(3, n_classes, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for rows in on_both_sides(limit, n_classes):
+        arguments = [x.requires_grad_() for x in rows]
+        gradients.append(torch.autograd.grad((expected_softmax(*arguments) * direction).sum(), arguments))
+    for before, after in zip(*gradients, strict=True):
+        assert largest_error(after, before) < 1e-5
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -244,6 +322,16 @@ def test_gradients_agree_with_differences(function, n_classes):
     variance = torch.rand(3, n_classes, dtype=torch.float64, generator=generator) * torch.tensor([[0.5], [4.0], [30.0]])
     arguments = mean.requires_grad_(), (variance + 0.05).requires_grad_()
     assert gradcheck(function, arguments, **TOLERANCE["gradcheck"])
+
+
+@pytest.mark.parametrize("function", [expected_softmax, expected_logsumexp], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("n_classes", [3, 6])
+@pytest.mark.parametrize("scale", [0.1, 0.3, 0.49])
+def test_gradients_of_slender_rows_agree_with_differences(function, n_classes, scale):
+    generator = torch.Generator().manual_seed(n_classes)
+    mean = 2.0 * torch.randn(3, n_classes, dtype=torch.float64, generator=generator)
+    variance = scale**2 * (0.5 + 0.5 * torch.rand(3, n_classes, dtype=torch.float64, generator=generator))
+    assert gradcheck(function, (mean.requires_grad_(), variance.requires_grad_()), **TOLERANCE["gradcheck"])
 
 
 def test_gradients_of_the_logsumexp_are_the_probabilities_and_their_spread():

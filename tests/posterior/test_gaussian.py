@@ -15,6 +15,7 @@ from gaussify.posterior import (
     class_posterior,
     condition,
     latent,
+    latent_of_row,
     log_evidence,
     natural_parameters_of_rows,
     observe_,
@@ -149,6 +150,37 @@ def conditioned_on(rows: int, likelihood, n: int, d: int = 4):
 def observe_rows(posterior, features, targets):
     for row, mean, variance in zip(features, *targets, strict=True):
         observe_(RowPosterior.of(posterior), row.numpy(), mean.numpy(), variance.numpy())
+
+
+def test_arrays_and_tensors_of_a_posterior_share_their_memory():
+    posterior, *_ = conditioned_on(12, LIKELIHOODS["softmax"], n=12)
+    rows, before = RowPosterior.of(posterior), [tensor.clone() for tensor in posterior]
+    rows.mean[...] += 1.0
+    rows.root[...] *= 2.0
+    for tensors in (posterior, rows.tensors):
+        assert_close(list(tensors), [before[0] + 1.0, before[1] * 2.0], rtol=0, atol=0)
+
+
+@likelihoods
+def test_latents_of_one_row_are_those_of_a_batch(likelihood):
+    posterior, features, *_ = conditioned_on(12, likelihood, n=12)
+    mean, variance = latent(posterior, features)
+    for i, feature in enumerate(features):
+        of_row = latent_of_row(RowPosterior.of(posterior), feature.numpy())
+        np.testing.assert_allclose(of_row.mean, mean[i], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(of_row.variance, variance[i], rtol=1e-12)
+        np.testing.assert_allclose(of_row.u, posterior.root @ feature, rtol=1e-12, atol=1e-12)
+
+
+@likelihoods
+def test_observing_a_row_whose_latents_are_known_is_observing_it(likelihood):
+    known, features, targets, _ = conditioned_on(5, likelihood, n=12)
+    unknown = GaussianPosterior(*(tensor.clone() for tensor in known))
+    for row, mean, variance in zip(features.numpy(), *(part.numpy() for part in targets), strict=True):
+        before = latent_of_row(RowPosterior.of(known), row)
+        observe_(RowPosterior.of(known), row, mean, variance, before)
+        observe_(RowPosterior.of(unknown), row, mean, variance)
+    assert_close(list(known), list(unknown), rtol=0, atol=0)
 
 
 @likelihoods

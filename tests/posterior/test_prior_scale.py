@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from gaussify.likelihoods import LogisticLikelihood, SoftmaxLikelihood
+from gaussify.likelihoods import LogisticLikelihood, PseudoTargets, SoftmaxLikelihood
 from gaussify.posterior import ClassStatistics, GaussianPrior, best_prior_scale, log_evidence, natural_parameters
 
 ALPHA = torch.tensor(0.2, dtype=torch.float64)
@@ -94,3 +94,55 @@ def test_features_that_say_nothing_get_the_smallest_scale():
         statistics, LIKELIHOODS["logistic"].target_table(), torch.ones(1).double(), torch.tensor([True])
     )
     assert found.scale == pytest.approx(1e-8)
+
+
+# --- a common factor of all variances ------------------------------------------------------------------------------
+
+
+def profile_at(log_scale: float, statistics, table, free) -> tuple[float, float]:
+    """The largest evidence over a factor of all variances, and the logarithm of that factor."""
+
+    def lost(log_noise: float) -> float:
+        noise = float(np.exp(log_noise))
+        noisy = PseudoTargets(table.mean, noise * table.variance)
+        return -evidence_at(float(np.exp(log_scale)), statistics, noisy, free, shape=noise * SHAPE)
+
+    best = minimize_scalar(lost, bounds=(-12.0, 12.0), method="bounded", options={"xatol": 1e-9})
+    return -best.fun, best.x
+
+
+@likelihoods
+@frees
+@pytest.mark.parametrize("weight", [1.0, 0.7], ids=["rows", "weighted-rows"])
+def test_scale_with_free_noise_maximises_the_evidence_over_both(likelihood, free, weight):
+    statistics, table = weight * statistics_of(likelihood), likelihood.target_table()
+    found = best_prior_scale(statistics, table, SHAPE, free, free_noise=True)
+    best = minimize_scalar(
+        lambda log_scale: -profile_at(log_scale, statistics, table, free)[0],
+        bounds=(-18.0, 18.0),
+        method="bounded",
+        options={"xatol": 1e-8},
+    )
+    _, log_noise = profile_at(best.x, statistics, table, free)
+    assert abs(log_noise) > 0.1  # or free noise would be no different
+    assert found.scale == pytest.approx(np.exp(best.x), rel=1e-3)
+    assert found.log_evidence == pytest.approx(-best.fun, abs=1e-7)
+
+
+@likelihoods
+@frees
+def test_scale_with_free_noise_does_not_depend_on_the_dispersion_of_the_labels(likelihood, free):
+    statistics, table = statistics_of(likelihood), likelihood.target_table()
+    dispersed = PseudoTargets(table.mean, 5.0 * table.variance)
+    plain = best_prior_scale(statistics, table, SHAPE, free, free_noise=True)
+    moved = best_prior_scale(statistics, dispersed, 5.0 * SHAPE, free, free_noise=True)
+    assert moved == pytest.approx(plain, rel=1e-8)
+
+
+def test_free_noise_of_some_latents_is_their_own():
+    likelihood = LIKELIHOODS["softmax"]
+    statistics, table, free = statistics_of(likelihood), likelihood.target_table(), FREE["intercept-fixed"]
+    chosen = torch.tensor([2, 0])
+    found = best_prior_scale(statistics, table, SHAPE, free, chosen, free_noise=True)
+    some = PseudoTargets(table.mean[:, chosen], table.variance[:, chosen])
+    assert found == pytest.approx(best_prior_scale(statistics, some, SHAPE, free, free_noise=True), rel=1e-10)

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.posterior import ClassStatistics
+from gaussify.posterior._statistics import RowBlock, add_rows_
 
 DTYPES = [torch.float32, torch.float64]
 
@@ -52,6 +53,44 @@ def test_from_rows_equals_a_loop_over_the_rows(dtype, weighted):
     expected = loop_over_rows(features, labels, weight if weighted else torch.ones_like(weight), 6)
     assert actual.gram.dtype == dtype
     assert_same(actual, expected, rtol=1e-5 if dtype is torch.float32 else 1e-13, atol=1e-6)
+
+
+BLOCKS = {
+    "one": [True],
+    "unweighted": [False, False],
+    "some-weighted": [True, False, True],
+    "all-weighted": [True, True, True, True],
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("weighted", BLOCKS.values(), ids=BLOCKS)
+@pytest.mark.parametrize("elements", [1, 6, 12, 1 << 19], ids=["one-row", "two-rows", "four-rows", "all-rows"])
+def test_blocks_of_rows_add_up_to_all_rows(dtype, weighted, elements, monkeypatch):
+    monkeypatch.setattr("gaussify.posterior._statistics._ELEMENTS", elements)  # of three features a row
+    features, labels, weight = random_rows(dtype=dtype)
+    before = ClassStatistics.from_rows(*random_rows(dtype=dtype, seed=1), n_classes=6)
+    expected, actual = 1.0 * before, 1.0 * before
+    blocks = []
+    for part, has_weight in zip(torch.arange(len(labels)).chunk(len(weighted)), weighted, strict=True):
+        own = weight[part] if has_weight else torch.ones_like(weight[part])
+        expected = expected + loop_over_rows(features[part], labels[part], own, 6)
+        blocks.append(RowBlock(features[part], labels[part], weight[part] if has_weight else None))
+    add_rows_(actual, blocks)
+    assert_same(actual, expected, rtol=1e-4 if dtype is torch.float32 else 1e-13, atol=1e-5)
+
+
+def test_rows_with_a_graph_have_the_gradients_of_a_loop():
+    features, labels, weight = random_rows()
+    features.requires_grad_()
+    gradients = []
+    for statistics in (
+        ClassStatistics.from_rows(features, labels, weight, n_classes=6),
+        loop_over_rows(features, labels, weight, 6),
+    ):
+        value = statistics.gram.square().sum() + statistics.feature_sum.square().sum()
+        gradients.append(torch.autograd.grad(value, features)[0])
+    assert_close(*gradients, rtol=1e-12, atol=1e-12)
 
 
 def test_classes_without_rows_have_zero_statistics():

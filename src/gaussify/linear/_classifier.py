@@ -12,14 +12,23 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gaussify._persistence import read_model, write_model
-from gaussify._validation import as_concentration, check_count, check_option
+from gaussify._validation import check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.likelihoods import BETA_METHODS, ClassLikelihood, LikelihoodMethod, PredictiveMethod
-from gaussify.linear._reservoir import Reservoir, ReservoirRows
+from gaussify.linear._model_file import (
+    pack_choice,
+    pack_reservoir,
+    plain,
+    unpack_choice,
+    unpack_classes,
+    unpack_reservoir,
+    unpack_statistics,
+)
+from gaussify.linear._parameters import Given, check_number_of_classes, checked_parameters
+from gaussify.linear._reservoir import Reservoir
 from gaussify.linear._streaming import Floats, Indices, StreamingClassifier, unchanged_on_error
 from gaussify.linear._tuning import (
     Choice,
-    Criterion,
     LabelledRows,
     LikelihoodKind,
     Options,
@@ -48,30 +57,7 @@ _BLOCK = 1 << 22  # numbers that are copied at a time
 _FEW_ROWS = 8  # cost more to factorise anew than to condition on one by one
 _MOST_UPDATES = 10_000  # after which rounding errors are cleared away by factorising anew
 _FEW_TUNED = 100  # rows, which say so little that twice as many change what is best
-_LEAST_ALPHA = 1e-8  # below, the variances of a label differ by more digits than float64 has
-_AUTO = "auto"
 _Model = TypeVar("_Model", bound="BayesianLogisticRegression")
-
-
-class _Given(NamedTuple):
-    """The parameters, checked; None stands for what is to be chosen."""
-
-    method: LikelihoodMethod | None
-    alpha_eps: Tensor | None  # () or (c,)
-    temperature: float | None
-    prior_variance: Tensor | None  # () or (d,)
-    forgetting: float
-    dispersion: float | None
-    kind: LikelihoodKind
-    intercept_variance: float
-    label_variance: float
-    criterion: Criterion
-    predictive: PredictiveMethod
-
-    @property
-    def by_rows(self) -> bool:
-        """Whether anything is to be chosen by rows."""
-        return None in (self.method, self.temperature, self.dispersion) or self.alpha_eps is None
 
 
 class _Rows(NamedTuple):
@@ -180,7 +166,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     _accumulator: StatisticsAccumulator
     _reservoir: Reservoir | None
     # What follows from it and the parameters
-    _given: _Given
+    _given: Given
     _choice: Choice | None
     _n_rows_tuned: int
     _n_classes_tuned: int
@@ -248,8 +234,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         with unchanged_on_error(self):
             super().set_params(**params)
             if hasattr(self, "classes_"):
-                self._given, self._choice, self._posterior = self._checked_params(), None, None
-                self._check_number_of_classes(len(self.classes_))
+                self._given, self._choice, self._posterior = checked_parameters(self), None, None
+                check_number_of_classes(self._given, len(self.classes_), type(self).__name__)
         return self
 
     def tune(self: _Model) -> _Model:
@@ -364,10 +350,9 @@ class BayesianLogisticRegression(StreamingClassifier):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file (safetensors and JSON), atomically."""
         check_is_fitted(self, "classes_")
-        statistics = self._accumulator.statistics
-        choice = self._choice
+        choice, reservoir = pack_choice(self._choice), pack_reservoir(self._reservoir)
         config = {
-            "params": {name: _plain(value) for name, value in self.get_params().items()},
+            "params": {name: plain(value) for name, value in self.get_params().items()},
             "classes": {"dtype": self.classes_.dtype.str, "values": self.classes_.tolist()},
             "n_features": self.n_features_in_,
             "feature_names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
@@ -375,32 +360,10 @@ class BayesianLogisticRegression(StreamingClassifier):
             "has_forgotten": self._has_forgotten,
             "n_rows_tuned": self._n_rows_tuned,
             "n_classes_tuned": self._n_classes_tuned,
-            "choice": None
-            if choice is None
-            else {
-                "method": str(choice.method),
-                "temperature": choice.temperature,
-                "dispersion": choice.dispersion,
-                "score": choice.score,
-            },
-            "reservoir": None
-            if self._reservoir is None
-            else {
-                "size": self._reservoir.size,
-                "seed": self._reservoir.seed,
-                "log_limit": self._reservoir.present_log_limit,
-            },
+            "choice": choice.config,
+            "reservoir": reservoir.config,
         }
-        tensors = {
-            "count": statistics.count,
-            "feature_sum": statistics.feature_sum,
-            "gram": statistics.gram,
-        }
-        if choice is not None:
-            tensors |= {"choice.alpha_eps": choice.alpha_eps, "choice.prior_variance": choice.prior_variance}
-        if self._reservoir is not None:
-            rows = self._reservoir.rows()
-            tensors |= {f"reservoir.{name}": torch.from_numpy(_signed(array)) for name, array in rows._asdict().items()}
+        tensors = vars(self._accumulator.statistics) | choice.tensors | reservoir.tensors
         write_model(path, type(self).__name__, _FORMAT, config, tensors)
 
     @classmethod
@@ -416,56 +379,18 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Take over what ``save`` wrote."""
-        _expect(np.dtype(config["classes"]["dtype"]).kind in "biufU", "labels are numbers or text")
-        classes = np.array(config["classes"]["values"], dtype=np.dtype(config["classes"]["dtype"]))
+        classes, statistics = unpack_classes(config), unpack_statistics(config, tensors)
         self.n_features_in_ = int(config["n_features"])
-        n_features = tensors["gram"].shape[-1]  # not of the parameter: it may have been changed after fitting
-        _expect(0 <= n_features - self.n_features_in_ <= 1, "there is a Gram column for each feature")
         if config["feature_names"] is not None:
             self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
-        statistics = ClassStatistics(*(tensors[name] for name in ("count", "feature_sum", "gram")))
-        shapes = {"count": (), "feature_sum": (n_features,), "gram": (n_features, n_features)}
-        for name, shape in shapes.items():
-            _expect_numbers(tensors[name], (len(classes), *shape), name)
-        diagonal = statistics.gram.diagonal(dim1=-2, dim2=-1)
-        _expect(bool((statistics.count >= 0.0).all() and (diagonal >= 0.0).all()), "statistics are those of rows")
         self._begin(self.n_features_in_)
         self._admit(classes)
-        _expect(len(self.classes_) == len(classes), "classes are different")
         self._accumulator = StatisticsAccumulator(statistics)
         self._is_seen = (statistics.count > 0.0).numpy()
         self.n_rows_seen_, self._has_forgotten = int(config["n_rows_seen"]), bool(config["has_forgotten"])
         self._n_rows_tuned, self._n_classes_tuned = int(config["n_rows_tuned"]), int(config["n_classes_tuned"])
-        if config["choice"] is not None:
-            self._choice = Choice(
-                LikelihoodMethod(config["choice"]["method"]),
-                tensors["choice.alpha_eps"],
-                float(config["choice"]["temperature"]),
-                tensors["choice.prior_variance"],
-                float(config["choice"].get("dispersion", 1.0)),
-                config["choice"]["score"],
-            )
-            _expect(0.0 < self._choice.temperature < math.inf, "temperature is positive")
-            _expect(0.0 < self._choice.dispersion < math.inf, "dispersion is positive")
-            alpha_shape = (len(classes),) if self._choice.alpha_eps.ndim else ()
-            _expect_numbers(self._choice.alpha_eps, alpha_shape, "alpha_eps", positive=True)
-            _expect_numbers(self._choice.prior_variance, (n_features,), "prior_variance", positive=True)
-        self._reservoir = None
-        if config["reservoir"] is not None:
-            size, seed, log_limit = (config["reservoir"][name] for name in ("size", "seed", "log_limit"))
-            self._reservoir = Reservoir(int(size), seed=int(seed), n_features=self.n_features_in_)
-            self._reservoir.set_classes(classes)
-            saved = {name: tensors[f"reservoir.{name}"] for name in ReservoirRows._fields}
-            n = len(saved["key"])
-            _expect_numbers(saved["features"], (n, self.n_features_in_), "rows")
-            _expect_numbers(saved["weight"], (n,), "weights of rows", positive=True)
-            _expect_numbers(saved["log_rank"], (n,), "ranks of rows")
-            _expect(saved["labels"].shape == saved["key"].shape == (n,), "rows have labels")
-            arrays = {name: tensor.numpy() for name, tensor in saved.items()}
-            _expect(bool(np.isin(arrays["labels"], range(len(classes))).all()), "labels are known")
-            arrays |= {"labels": arrays["labels"].astype(np.int64), "key": arrays["key"].view(np.uint64)}
-            rows = ReservoirRows(**arrays)
-            self._reservoir.restore(rows, float(log_limit))
+        self._choice = unpack_choice(config, tensors)
+        self._reservoir = unpack_reservoir(config, tensors, classes)
 
     @property
     def statistics_(self) -> ClassStatistics:
@@ -478,7 +403,7 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     @property
     def alpha_eps_(self) -> Any:
-        return _plain(self._tuned().alpha_eps)
+        return plain(self._tuned().alpha_eps)
 
     @property
     def temperature_(self) -> float:
@@ -514,7 +439,7 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     def _begin(self, n_features: int) -> None:
         owner = type(self).__name__
-        self._given = self._checked_params()
+        self._given = checked_parameters(self)
         size = check_count(self.reservoir_size, name="reservoir_size", owner=owner, minimum=0)
         seed = check_count(self.random_state, name="random_state", owner=owner, minimum=0)
         self._accumulator = StatisticsAccumulator(ClassStatistics.zeros(0, n_features + bool(self.fit_intercept)))
@@ -524,7 +449,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._choice = self._posterior = None
 
     def _make_room(self, places: Indices, classes: NDArray) -> None:
-        self._check_number_of_classes(len(classes))
+        check_number_of_classes(self._given, len(classes), type(self).__name__)
         seen, self._is_seen = self._is_seen, np.zeros(len(classes), dtype=bool)
         self._is_seen[places] = seen
         self._accumulator = StatisticsAccumulator(_spread(self._accumulator.statistics, places, len(classes)))
@@ -679,58 +604,6 @@ class BayesianLogisticRegression(StreamingClassifier):
         others = [m for m in LikelihoodMethod if m not in (LikelihoodMethod.VARIATIONAL, LikelihoodMethod.GAUSS)]
         return [LikelihoodMethod.VARIATIONAL, *(m for m in others if softmax or m in BETA_METHODS)]
 
-    def _checked_params(self) -> _Given:
-        owner = type(self).__name__
-
-        def positive(name: str, sizes: tuple[int, ...] = ()) -> Tensor:
-            return as_concentration(getattr(self, name), name=name, owner=owner, sizes=sizes).double()
-
-        def option(name: str, options: Any) -> Any:
-            return check_option(getattr(self, name), options, name=name, owner=owner)
-
-        if self.method == LikelihoodMethod.GAUSS and self.likelihood == LikelihoodKind.LOGISTIC:
-            raise InvalidArgumentError(
-                f"{owner} has no method='gauss' with likelihood='logistic': least squares on 0 and 1 puts every latent "
-                "where the sigmoid says 1. likelihood='auto' takes two latents."
-            )
-        forgetting = float(positive("forgetting"))
-        if forgetting > 1.0:
-            raise InvalidArgumentError(f"The 'forgetting' parameter of {owner} must be at most 1; got {forgetting:g}.")
-        if not _is_auto(self.alpha_eps) and bool(
-            (positive("alpha_eps", np.shape(self.alpha_eps)) < _LEAST_ALPHA).any()
-        ):
-            raise InvalidArgumentError(
-                f"The 'alpha_eps' parameter of {owner} must be at least {_LEAST_ALPHA:g}; got {self.alpha_eps}."
-            )
-        alpha_sizes = () if _is_auto(self.alpha_eps) else np.shape(self.alpha_eps)
-        return _Given(
-            method=None if _is_auto(self.method) else option("method", LikelihoodMethod),
-            alpha_eps=None if _is_auto(self.alpha_eps) else positive("alpha_eps", alpha_sizes),
-            temperature=None if _is_auto(self.temperature) else float(positive("temperature")),
-            prior_variance=None
-            if _is_auto(self.prior_variance)
-            else positive("prior_variance", (self.n_features_in_,)),
-            forgetting=forgetting,
-            dispersion=None if _is_auto(self.dispersion) else float(positive("dispersion")),
-            kind=option("likelihood", LikelihoodKind),
-            intercept_variance=float(positive("intercept_variance")),
-            label_variance=float(positive("label_variance")),
-            criterion=option("criterion", Criterion),
-            predictive=option("predictive", PredictiveMethod),
-        )
-
-    def _check_number_of_classes(self, n_classes: int) -> None:
-        alpha_eps = self._given.alpha_eps
-        if self._given.kind is LikelihoodKind.LOGISTIC and n_classes > 2:
-            raise InvalidArgumentError(
-                f"likelihood='logistic' is for two classes; got {n_classes}. likelihood='auto' takes any number."
-            )
-        if alpha_eps is not None and alpha_eps.ndim and len(alpha_eps) != n_classes:
-            raise InvalidArgumentError(
-                f"'alpha_eps' of {type(self).__name__} must be a number or one per class; got {len(alpha_eps)} numbers "
-                f"for {n_classes} classes. With classes that are not known beforehand, give one number."
-            )
-
     def _check_mergeable(self, other: "BayesianLogisticRegression") -> None:
         names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
         differing = {
@@ -743,21 +616,6 @@ class BayesianLogisticRegression(StreamingClassifier):
         for what, (own, theirs) in differing.items():
             if own != theirs and None not in (own, theirs):
                 raise InvalidArgumentError(f"Models to merge must have the same {what}; got {own} and {theirs}.")
-
-
-def _expect(holds: bool, what: str) -> None:
-    if not holds:
-        raise ValueError(f"it is not so that {what}")
-
-
-def _expect_numbers(tensor: Tensor, shape: tuple[int, ...], name: str, *, positive: bool = False) -> None:
-    sound = tensor.shape == shape and tensor.dtype == torch.float64 and bool(torch.isfinite(tensor).all())
-    _expect(sound, f"{name} holds finite float64 numbers of shape {tuple(shape)}")
-    _expect(not positive or bool((tensor > 0.0).all()), f"{name} is positive")
-
-
-def _is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == _AUTO
 
 
 def _spread(statistics: ClassStatistics, places: Indices, n_classes: int) -> ClassStatistics:
@@ -786,13 +644,3 @@ def _difference(statistics: ClassStatistics, own: ClassStatistics) -> ClassStati
     for tensor in vars(rest).values():
         tensor[gone] = 0.0  # rounding errors
     return rest
-
-
-def _plain(value: Any) -> Any:
-    """Numbers and lists in place of arrays, for JSON."""
-    return value.tolist() if isinstance(value, np.ndarray | np.generic | Tensor) else value
-
-
-def _signed(array: NDArray) -> NDArray:
-    """Safetensors of torch know no unsigned integers."""
-    return array.view(np.int64) if array.dtype == np.uint64 else np.ascontiguousarray(array)
