@@ -71,12 +71,10 @@ def test_blocks_of_rows_add_up_to_all_rows(dtype, weighted, elements, monkeypatc
     features, labels, weight = random_rows(dtype=dtype)
     before = ClassStatistics.from_rows(*random_rows(dtype=dtype, seed=1), n_classes=6)
     expected, actual = 1.0 * before, 1.0 * before
-    blocks = []
     for part, has_weight in zip(torch.arange(len(labels)).chunk(len(weighted)), weighted, strict=True):
         own = weight[part] if has_weight else torch.ones_like(weight[part])
         expected = expected + loop_over_rows(features[part], labels[part], own, 6)
-        blocks.append(RowBlock(features[part], labels[part], weight[part] if has_weight else None))
-    add_rows_(actual, blocks)
+        add_rows_(actual, RowBlock(features[part], labels[part], weight[part] if has_weight else None))
     assert_same(actual, expected, rtol=1e-4 if dtype is torch.float32 else 1e-13, atol=1e-5)
 
 

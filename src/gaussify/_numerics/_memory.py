@@ -4,6 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+NUMPY_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
+
 
 def large_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:
     """Return zeros, on the CPU in huge pages where the system has them.
@@ -16,9 +18,6 @@ def large_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
     >>> large_zeros((2,), torch.float64)
     tensor([0., 0.], dtype=torch.float64)
     """
-    if torch.device(device or "cpu").type == "cpu" and dtype in _NUMPY:
-        return torch.from_numpy(np.zeros(shape, dtype=_NUMPY[dtype]))
+    if torch.device(device or "cpu").type == "cpu" and dtype in NUMPY_DTYPES:
+        return torch.from_numpy(np.zeros(shape, dtype=NUMPY_DTYPES[dtype]))
     return torch.zeros(shape, dtype=dtype, device=device)
-
-
-_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}

@@ -230,9 +230,9 @@ def _binary_stream(settings: Settings, scale: float, seed: int) -> dict[str, dic
         warnings.simplefilter("ignore")  # that five steps did not converge
         for start in range(0, n, 50):
             for name, model in models.items():
-                declared = {"classes": [0, 1]} if start == 0 and name.startswith("gaussify") else {}
                 begun = time.perf_counter()
                 for i in range(start, min(start + 50, n)):
+                    declared = {"classes": [0, 1]} if i == 0 and name.startswith("gaussify") else {}
                     model.partial_fit(X[i : i + 1], y[i : i + 1], **declared)
                     _ = model.coef_  # gaussify conditions when it is asked
                 if start + 50 >= n and name.startswith("gaussify"):

@@ -101,8 +101,10 @@ class BayesianLogisticRegression(StreamingClassifier):
     dispersion : float or "auto"
         Variances of labels are multiplied by it. With 1, the paper's, ``alpha_eps`` and ``temperature`` give the best
         predictions, but the posterior of the weights can be too narrow or too wide by half and more. With ``"auto"`` a
-        label tells as much about the logits as by the exact likelihood, and standard deviations of the weights are
-        those of the exact posterior to a few per cent: for Thompson sampling, and wherever weights matter.
+        label tells as much about the logits as by the exact likelihood, on average over rows and directions. For two
+        classes and some twenty features or more, standard deviations of the weights are then those of the exact
+        posterior to a few per cent; for fewer features and strong signals they are too small along the weights, where
+        labels tell less. Of more classes, the same holds for differences between the weights of two classes.
     likelihood : {"auto", "softmax", "logistic"}
         ``"auto"`` is logistic (one latent) for two classes where ``method`` allows it, softmax (one latent a class)
         otherwise.
@@ -581,7 +583,6 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     def _options(self) -> Options:
         given, statistics = self._given, self._accumulator.statistics
-        scaled = torch.arange(statistics.n_features) < self.n_features_in_
         constant = torch.full((statistics.n_features - self.n_features_in_,), given.intercept_variance).double()
         if given.prior_variance is None:
             shapes = prior_shapes(statistics, self.n_features_in_)
@@ -593,7 +594,8 @@ class BayesianLogisticRegression(StreamingClassifier):
             temperature=given.temperature,
             dispersion=given.dispersion,
             prior_shapes=[torch.cat([shape, constant]) for shape in shapes],
-            scaled=scaled if given.prior_variance is None else None,
+            chooses_prior=given.prior_variance is None,
+            of_features=torch.arange(statistics.n_features) < self.n_features_in_,
             likelihood=self._make_likelihood,
             criterion=given.criterion,
         )

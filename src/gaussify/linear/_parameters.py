@@ -54,17 +54,20 @@ def checked_parameters(estimator: BaseEstimator) -> Given:
     forgetting = float(positive("forgetting"))
     if forgetting > 1.0:
         raise InvalidArgumentError(f"The 'forgetting' parameter of {owner} must be at most 1; got {forgetting:g}.")
-    if not _is_auto(estimator.alpha_eps) and bool(
-        (positive("alpha_eps", np.shape(estimator.alpha_eps)) < _LEAST_ALPHA).any()
-    ):
+    alpha_eps = None if _is_auto(estimator.alpha_eps) else positive("alpha_eps", np.shape(estimator.alpha_eps))
+    if alpha_eps is not None and bool((alpha_eps < _LEAST_ALPHA).any()):
         raise InvalidArgumentError(
             f"The 'alpha_eps' parameter of {owner} must be at least {_LEAST_ALPHA:g}; got {estimator.alpha_eps}."
         )
-    alpha_sizes = () if _is_auto(estimator.alpha_eps) else np.shape(estimator.alpha_eps)
+    temperature = None if _is_auto(estimator.temperature) else float(positive("temperature"))
+    if temperature is not None and not 1e-100 < temperature < 1e100:
+        raise InvalidArgumentError(
+            f"The 'temperature' parameter of {owner} must lie between 1e-100 and 1e100; got {temperature:g}."
+        )
     return Given(
         method=None if _is_auto(estimator.method) else option("method", LikelihoodMethod),
-        alpha_eps=None if _is_auto(estimator.alpha_eps) else positive("alpha_eps", alpha_sizes),
-        temperature=None if _is_auto(estimator.temperature) else float(positive("temperature")),
+        alpha_eps=alpha_eps,
+        temperature=temperature,
         prior_variance=None
         if _is_auto(estimator.prior_variance)
         else positive("prior_variance", (estimator.n_features_in_,)),

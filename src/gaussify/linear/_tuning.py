@@ -93,8 +93,10 @@ class Options:
     temperature: float | None
     prior_shapes: Sequence[Float[Tensor, " d"]]
     """Prior variances, up to the factor where one is to be chosen."""
-    scaled: Bool[Tensor, " d"] | None
-    """Which entries of the shapes have their factor chosen by the evidence; None where none have."""
+    chooses_prior: bool
+    """Whether the factor is to be chosen, by the evidence."""
+    of_features: Bool[Tensor, " d"]
+    """Which entries of the shapes it is chosen for; the others are those of the intercept."""
     dispersion: float | None
     likelihood: Callable[[LikelihoodMethod, Tensor], ClassLikelihood]
     criterion: Criterion
@@ -157,13 +159,15 @@ def _attempt(
     rough: bool = False,
 ) -> Choice:
     """Complete a choice of method and alpha_eps by the prior variance, the temperature and the dispersion."""
-    likelihood = options.likelihood(method, alpha_eps)
     if rows is not None and options.dispersion is None:
         return _matched_attempt(statistics, rows, options, method, alpha_eps, rough=rough)
+    likelihood = options.likelihood(method, alpha_eps)
     dispersion = 1.0 if options.dispersion is None else options.dispersion
     table = disperse(likelihood.target_table(), dispersion)
     prior_variance = _prior_variance(statistics, table, options, rough=rough)
     temperature, score = 1.0 if options.temperature is None else options.temperature, None
+    if options.dispersion is None and not options.chooses_prior:  # then it is that of the logits' weights
+        prior_variance = torch.where(options.of_features, prior_variance * temperature**2, prior_variance)
     if rows is not None:
         _, judged = _latents(statistics, rows, options.criterion, table, prior_variance)
         if options.temperature is None:
@@ -194,10 +198,11 @@ def _matched_attempt(
         0.25 if likelihood.n_latents == 1 else 1.0 / likelihood.n_classes
     )  # of labels that are equally probable
     temperature = 1.0 if options.temperature is None else options.temperature
-    shape = _prior_variance(statistics, table, options, rough=rough, free_noise=True)
+    base = _prior_variance(statistics, table, options, rough=rough, free_noise=True)
     for last in [*[False] * _INFORMATION_ROUNDS, True]:
         spread = precision / information
-        prior_variance = shape if options.scaled is None else torch.where(options.scaled, shape * spread, shape)
+        of_logits = base * spread if options.chooses_prior else base
+        prior_variance = torch.where(options.of_features, of_logits, base / temperature**2)
         fitted, judged = _latents(statistics, rows, options.criterion, disperse(table, spread), prior_variance)
         if options.temperature is None:
             temperature = best_temperature(
@@ -207,7 +212,8 @@ def _matched_attempt(
             information = mean_information(likelihood, fitted[0] / temperature, fitted[1], rows.weight)
     score = -_nll(likelihood, judged[0] / temperature, judged[1], rows.labels, rows.weight, 1.0)
     square = temperature**2
-    return Choice(method, alpha_eps, temperature, prior_variance * square, spread * square, score)
+    prior_variance = torch.where(options.of_features, of_logits * square, base)
+    return Choice(method, alpha_eps, temperature, prior_variance, spread * square, score)
 
 
 def _latents(
@@ -225,17 +231,17 @@ def _latents(
 def _prior_variance(
     statistics: ClassStatistics, table: PseudoTargets, options: Options, *, rough: bool, free_noise: bool = False
 ) -> Tensor:
-    if options.scaled is None:
+    if not options.chooses_prior:
         return options.prior_shapes[0]
     n_latents = table.mean.shape[1]
     latents = torch.linspace(0, n_latents - 1, min(n_latents, _FEW_LATENTS if rough else _MOST_LATENTS)).long()
     found = [
-        best_prior_scale(statistics, table, shape, options.scaled, latents, free_noise=free_noise)
+        best_prior_scale(statistics, table, shape, options.of_features, latents, free_noise=free_noise)
         for shape in options.prior_shapes
     ]
     top = max(range(len(found)), key=lambda index: found[index].log_evidence)
     shape = options.prior_shapes[top]
-    return torch.where(options.scaled, found[top].scale * shape, shape)
+    return torch.where(options.of_features, found[top].scale * shape, shape)
 
 
 def disperse(table: PseudoTargets, dispersion: float) -> PseudoTargets:

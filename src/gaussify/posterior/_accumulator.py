@@ -9,8 +9,8 @@ from torch import Tensor
 from gaussify.posterior._statistics import ClassStatistics, RowBlock, add_rows_
 
 _FEWEST_ROWS = 256
-_SMALL_BLOCK = 64  # rows, below which blocks are joined first
 _MOST_ELEMENTS = 1 << 24  # 128 MiB of float64
+_MOST_BLOCKS = 256  # after which they become one, so that a copy of the list stays cheap
 _SMALLEST_FACTOR = 1e-100
 
 
@@ -36,10 +36,11 @@ class StatisticsAccumulator:
 
     def __init__(self, statistics: ClassStatistics) -> None:
         self._settled = statistics
-        self.n_classes, self.n_features = statistics.n_classes, statistics.n_features  # of classes, seen or not
+        self.n_classes, self.n_features = statistics.n_classes, statistics.n_features  # seen or not
         self._factor = 1.0  # of everything; rows that come later are divided by it
         self._waiting: list[RowBlock] = []
         self._n_waiting = 0
+        self._n_joined = 0  # blocks at the beginning that many were joined to
 
     @property
     def statistics(self) -> ClassStatistics:
@@ -65,6 +66,9 @@ class StatisticsAccumulator:
             sample_weight = (torch.ones_like(features[:, 0]) if sample_weight is None else sample_weight) / self._factor
         self._waiting.append(RowBlock(features, labels, sample_weight))
         self._n_waiting += features.shape[0]
+        if len(self._waiting) - self._n_joined >= _MOST_BLOCKS:
+            self._waiting = [*self._waiting[: self._n_joined], _joined(self._waiting[self._n_joined :])]
+            self._n_joined += 1
         n_classes, n_features = self.n_classes, self.n_features
         limit = min(max(n_classes * n_features, _FEWEST_ROWS), max(_MOST_ELEMENTS // n_features, _FEWEST_ROWS))
         if self._n_waiting >= limit:
@@ -83,30 +87,21 @@ class StatisticsAccumulator:
         settled = ClassStatistics.zeros(
             self.n_classes, self.n_features, dtype=self._settled.gram.dtype, device=self._settled.gram.device
         )
-        if bool(self._settled.count.any()):
+        if bool(self._settled.gram.any()):
             for new, old in zip(vars(settled).values(), vars(self._settled).values(), strict=True):
                 torch.mul(old, self._factor, out=new)
         if self._waiting:
-            few = self._n_waiting < _SMALL_BLOCK * len(self._waiting)
-            blocks = [_joined(self._waiting)] if few else self._waiting
-            add_rows_(settled, blocks if self._factor == 1.0 else [_scaled(block, self._factor) for block in blocks])
-        self._settled, self._factor, self._waiting, self._n_waiting = settled, 1.0, [], 0
+            add_rows_(settled, _joined(self._waiting, self._factor))
+        self._settled, self._factor = settled, 1.0
+        self._waiting, self._n_waiting, self._n_joined = [], 0, 0
 
 
-def _joined(waiting: Sequence[RowBlock]) -> RowBlock:
-    """All rows in one block."""
-    weight = None
-    if any(block.weight is not None for block in waiting):
-        ones = (
-            block.features.new_ones(len(block.labels)) if block.weight is None else block.weight for block in waiting
-        )
-        weight = torch.cat(list(ones))
-    return RowBlock(
-        torch.cat([block.features for block in waiting]), torch.cat([block.labels for block in waiting]), weight
-    )
-
-
-def _scaled(block: RowBlock, factor: float) -> RowBlock:
-    """The same rows with the weights that they have by now."""
-    weight = torch.ones_like(block.features[:, 0]) if block.weight is None else block.weight
-    return block._replace(weight=weight * factor)
+def _joined(waiting: Sequence[RowBlock], factor: float = 1.0) -> RowBlock:
+    """All rows in one block, their weights times the factor."""
+    features, labels, weight = waiting[0]
+    if len(waiting) > 1:
+        features, labels = (torch.cat(parts) for parts in zip(*(block[:2] for block in waiting), strict=True))
+    if factor != 1.0 or any(block.weight is not None for block in waiting):
+        ones = (torch.ones_like(block.features[:, 0]) if block.weight is None else block.weight for block in waiting)
+        weight = torch.cat(list(ones)) * factor
+    return RowBlock(features, labels, weight)

@@ -67,6 +67,8 @@ def best_prior_scale(
         Which of them the factor multiplies.
     latents : tensor of int, optional
         Which latents to sum the evidence over; all by default.
+    free_noise : bool
+        Whether all variances, also those of the prior that are not free, have a factor in common that is chosen, too.
 
     Examples
     --------
@@ -81,8 +83,8 @@ def best_prior_scale(
     for part in latent_chunks(len(chosen), statistics.n_features):
         index = chosen[part].to(table.mean.device)
         natural = natural_parameters(statistics, table, index, total_gram=total_gram)
-        log_scale, by_others, spectrum, load = _decompose(natural, shape, free)
-        rest, explained = rest + log_scale, explained + by_others
+        normaliser, by_others, spectrum, load = _decompose(natural, shape, free)
+        rest, explained = rest + normaliser, explained + by_others
         spectra.append(spectrum)
         loads.append(load)
     e, z2 = np.concatenate(spectra), np.concatenate(loads)
@@ -91,7 +93,7 @@ def best_prior_scale(
     left, n_observations = float(statistics.count @ squares) - explained, float(statistics.count.sum()) * len(chosen)
 
     def noise(scale: np.ndarray) -> np.ndarray:  # of scales (s,)
-        if not free_noise:
+        if not free_noise or n_observations <= 0.0:
             return np.ones_like(scale)
         residual = left - (scale[:, None] * z2 / (1.0 + scale[:, None] * e)).sum(-1)
         return np.maximum(residual, 1e-12 * left + np.finfo(float).tiny) / n_observations

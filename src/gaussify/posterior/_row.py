@@ -8,6 +8,8 @@ from jaxtyping import Float
 
 from gaussify.posterior._gaussian import GaussianPosterior
 
+_ELEMENTS = 1 << 18  # of a temporary matrix
+
 
 class RowPosterior(NamedTuple):
     """A posterior as arrays, to be asked and updated row by row.
@@ -90,4 +92,7 @@ def observe_(
     total = variance + spread
     shrink = gain / (total + np.sqrt(total * variance))[:, None]
     weights += gain * ((mean - before) / total)[:, None]
-    root -= u[:, :, None] * shrink[:, None, :]
+    step = max(1, _ELEMENTS // u.shape[1] ** 2)
+    for first in range(0, len(root), step):
+        part = slice(first, first + step)
+        root[part] -= u[part, :, None] * shrink[part, None, :]

@@ -1,6 +1,5 @@
 """What all rows of a class have to say about every latent: a count, a sum and a Gram matrix."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._numerics import add_moments_, is_constant, large_zeros
+from gaussify._numerics import add_moments_, large_zeros, suits_numpy
 from gaussify._validation import as_floats, as_labels, check_count, check_same_rows
 from gaussify.exceptions import InvalidArgumentError
 
@@ -78,6 +77,8 @@ class ClassStatistics:
         """
         owner = "ClassStatistics.from_rows"
         features = as_floats(features, name="features", owner=owner, ndim=2)
+        if features.shape[1] == 0:
+            raise InvalidArgumentError(f"'features' of {owner} must have at least one column; got none.")
         limit = check_count(2**31 if n_classes is None else n_classes, name="n_classes", owner=owner)
         labels = as_labels(labels, n_classes=limit, owner=owner).to(features.device)
         check_same_rows(owner, features=features, labels=labels)
@@ -87,7 +88,7 @@ class ClassStatistics:
         if n_classes is None:
             n_classes = int(labels.max()) + 1 if labels.numel() else 0
         statistics = ClassStatistics.zeros(n_classes, features.shape[1], dtype=features.dtype, device=features.device)
-        add_rows_(statistics, [RowBlock(features, labels, sample_weight)])
+        add_rows_(statistics, RowBlock(features, labels, sample_weight))
         return statistics
 
     @property
@@ -164,59 +165,31 @@ class RowBlock(NamedTuple):
     weight: Float[Tensor, " n"] | None = None
 
 
-def add_rows_(statistics: ClassStatistics, blocks: Sequence[RowBlock]) -> None:
+def add_rows_(statistics: ClassStatistics, rows: RowBlock) -> None:
     """Add rows to ``statistics`` in place: one matrix product per class, n d² in all.
 
     Examples
     --------
     >>> statistics = ClassStatistics.zeros(2, 1)
-    >>> add_rows_(statistics, [RowBlock(torch.tensor([[3.0], [4.0]]).double(), torch.tensor([1, 1]))])
+    >>> add_rows_(statistics, RowBlock(torch.tensor([[3.0], [4.0]]).double(), torch.tensor([1, 1])))
     >>> statistics.gram.flatten()
     tensor([ 0., 25.], dtype=torch.float64)
     """
-    own: list[list[RowBlock]] = [[] for _ in range(statistics.n_classes)]  # pieces of blocks, by class
-    for features, labels, weight in blocks:
-        sizes = torch.bincount(labels, minlength=statistics.n_classes).tolist()
-        for c, index in enumerate(torch.argsort(labels, stable=True).split(sizes)):
-            for few in index.split(max(1, _ELEMENTS // statistics.n_features)) if len(index) else ():
-                own[c].append(RowBlock(features, few, weight))
-    room = large_zeros((max(1, _ELEMENTS // statistics.n_features), statistics.n_features), statistics.gram.dtype)
-    for c, pieces in enumerate(own):
-        for few in _batches(pieces, len(room)):
-            rows = _gather(few, room)
-            weighted = any(piece.weight is not None for piece in few)
-            weight = torch.cat([_weight(piece) for piece in few]) if weighted else None
-            statistics.count[c] += len(rows) if weight is None else weight.sum()
-            add_moments_(statistics.feature_sum[c], statistics.gram[c], rows, weight)
-
-
-def _batches(pieces: Sequence[RowBlock], most: int) -> Iterator[list[RowBlock]]:
-    """As many pieces at a time as have ``most`` rows together."""
-    few: list[RowBlock] = []
-    n_rows = 0
-    for piece in pieces:
-        if few and n_rows + len(piece.labels) > most:
-            yield few
-            few, n_rows = [], 0
-        few.append(piece)
-        n_rows += len(piece.labels)
-    if few:
-        yield few
-
-
-def _gather(pieces: Sequence[RowBlock], room: Tensor) -> Tensor:
-    """The rows that pieces point to, in memory that was touched before where there is no graph."""
-    if not is_constant(*(piece.features for piece in pieces)) or pieces[0].features.device != room.device:
-        return torch.cat([piece.features.index_select(0, piece.labels) for piece in pieces])
-    start = 0
-    for features, index, _ in pieces:
-        # not torch: its threads would still be waiting for more work when those of NumPy's product begin
-        part = room[start : start + len(index)].numpy()
-        np.take(features.numpy(), index.numpy(), axis=0, out=part, mode="clip")
-        start += len(index)
-    return room[:start]
-
-
-def _weight(piece: RowBlock) -> Tensor:
-    n = len(piece.labels)
-    return piece.features.new_ones(n) if piece.weight is None else piece.weight.index_select(0, piece.labels)
+    features, labels, weight = rows
+    if weight is None:
+        statistics.count.add_(torch.bincount(labels, minlength=statistics.n_classes))
+    else:
+        statistics.count.index_add_(0, labels, weight)
+    most = max(1, _ELEMENTS // statistics.n_features)
+    sizes = torch.bincount(labels, minlength=statistics.n_classes).tolist()
+    room = features.new_empty(min(most, max(sizes, default=0)), statistics.n_features)
+    in_numpy = suits_numpy(*filter(torch.is_tensor, rows))
+    for c, own in enumerate(torch.argsort(labels, stable=True).split(sizes)):
+        for index in own.split(most) if len(own) else ():
+            if in_numpy:
+                # not torch: its threads would still be waiting for more work when those of NumPy's product begin
+                few = room[: len(index)]
+                np.take(features.numpy(), index.numpy(), axis=0, out=few.numpy(), mode="clip")
+            else:
+                few = features.index_select(0, index)
+            add_moments_(statistics.feature_sum[c], statistics.gram[c], few, None if weight is None else weight[index])
