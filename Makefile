@@ -25,10 +25,10 @@ check: $(STAMP)  ## format, lint, types and import contracts
 	$(BIN)/lint-imports
 
 test: check  ## everything that continuous integration runs
-	$(BIN)/python -m pytest -q -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow"
 
 test-all: check  ## the default tests and the slow ones
-	$(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 format: $(STAMP)  ## rewrite the code in the project's format
 	$(BIN)/ruff format .

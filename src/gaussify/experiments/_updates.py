@@ -254,6 +254,27 @@ def _binary_stream(settings: Settings, scale: float, seed: int) -> dict[str, dic
     return results
 
 
+def _few_features(settings: Settings, seed: int) -> Iterator[Record]:
+    """Two classes and few features, where one average of the information must stand for very different rows."""
+    n = settings["n_binary_rows"]
+    for d in settings["few_features"]:
+        for scale in settings["binary_scales"]:
+            X, y = _softmax_stream(n, d, 2, seed, scale=scale / math.sqrt(2.0))
+            variance = scale**2 / d
+            moments = logistic_posterior_moments(X, y, variance, n_steps=settings["n_mcmc_steps"], seed=seed)
+            model = BayesianLogisticRegression(
+                alpha_eps=0.1, prior_variance=variance, dispersion="auto", fit_intercept=False
+            ).fit(X, y)
+            ratio = np.sqrt(np.diag(model.covariance_[0])) / moments.std
+            yield {
+                "contender": f"{d} features",
+                "logit_std": float(scale),
+                "std_ratio": float(ratio.mean()),
+                "std_error": float(np.abs(ratio - 1.0).mean()),
+                "std_error_of_mcmc": moments.std_error,
+            }
+
+
 def _many_classes(settings: Settings, seed: int) -> Iterator[Record]:
     """128 features and 3100 classes, in a process of its own, whose largest memory counts."""
     d, n_classes, n = settings["many_features"], settings["many_classes"], settings["many_rows"]
@@ -292,6 +313,7 @@ _MEASUREMENTS: dict[str, Callable[[Settings, int], Iterator[Record]]] = {
     "number of classes": _classes,
     "row by row": _rows,
     "binary posterior": _binary,
+    "binary posterior, few features": _few_features,
     "many classes": _many_classes,
 }
 
@@ -339,6 +361,7 @@ _PAPER: dict[str, Any] = {
     "n_binary_rows": 2000,
     "n_binary_streams": 4,
     "binary_scales": [1.0, 2.0, 3.0],
+    "few_features": [1, 5, 20],
     "n_mcmc_steps": 1000,
     "many_features": 128,
     "many_classes": 3100,
@@ -363,6 +386,7 @@ register(
                 "binary_features": 5,
                 "n_binary_rows": 60,
                 "binary_scales": [1.0],
+                "few_features": [2],
                 "n_binary_streams": 1,
                 "n_mcmc_steps": 100,
                 "many_features": 8,

@@ -87,7 +87,7 @@ class StatisticsAccumulator:
         settled = ClassStatistics.zeros(
             self.n_classes, self.n_features, dtype=self._settled.gram.dtype, device=self._settled.gram.device
         )
-        if bool(self._settled.gram.any()):
+        if bool(self._settled.count.any() or self._settled.feature_sum.any()):
             for new, old in zip(vars(settled).values(), vars(self._settled).values(), strict=True):
                 torch.mul(old, self._factor, out=new)
         if self._waiting:
