@@ -81,7 +81,7 @@ def _classes(settings: Settings, seed: int) -> Iterator[Record]:
     n, d, block = settings["n_rows"], settings["n_features"], settings["block"]
     streams = {k: _softmax_stream(n, d, k, seed) for k in settings["n_classes"]}
     runs = {str(k): partial(_learn_blocks, X, y, k, block) for k, (X, y) in streams.items()}
-    times = best_times(runs, settings["n_repeats"])
+    times = best_times(runs, 2 * settings["n_repeats"])  # new memory, of which many classes need most, is slow at times
     fewest = times[str(min(settings["n_classes"]))]
     for k, seconds in times.items():
         yield {

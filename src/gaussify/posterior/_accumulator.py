@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gaussify._numerics import large_zeros, suits_numpy
 from gaussify.posterior._statistics import ClassStatistics, RowBlock, add_rows_
 
 _FEWEST_ROWS = 256
@@ -100,7 +102,14 @@ def _joined(waiting: Sequence[RowBlock], factor: float = 1.0) -> RowBlock:
     """All rows in one block, their weights times the factor."""
     features, labels, weight = waiting[0]
     if len(waiting) > 1:
-        features, labels = (torch.cat(parts) for parts in zip(*(block[:2] for block in waiting), strict=True))
+        n_rows = sum(len(block.labels) for block in waiting)
+        room = large_zeros((n_rows, features.shape[1]), features.dtype, features.device)
+        if suits_numpy(*(block.features for block in waiting)):  # as in add_rows_: leave the threads of torch alone
+            np.concatenate([block.features.numpy() for block in waiting], out=room.numpy())
+            features = room
+        else:
+            features = torch.cat([block.features for block in waiting], out=room)
+        labels = torch.cat([block.labels for block in waiting])
     if factor != 1.0 or any(block.weight is not None for block in waiting):
         ones = (torch.ones_like(block.features[:, 0]) if block.weight is None else block.weight for block in waiting)
         weight = torch.cat(list(ones)) * factor
