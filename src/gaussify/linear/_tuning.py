@@ -194,9 +194,8 @@ def _matched_attempt(
     likelihood = options.likelihood(method, alpha_eps)
     table = likelihood.target_table()
     precision = float(rows.share @ (1.0 / table.variance)[rows.labels].mean(-1))
-    information = (
-        0.25 if likelihood.n_latents == 1 else 1.0 / likelihood.n_classes
-    )  # of labels that are equally probable
+    # to begin with, of labels that are equally probable
+    information = 0.25 if likelihood.n_latents == 1 else 1.0 / likelihood.n_classes
     temperature = 1.0 if options.temperature is None else options.temperature
     base = _prior_variance(statistics, table, options, rough=rough, free_noise=True)
     for last in [*[False] * _INFORMATION_ROUNDS, True]:
