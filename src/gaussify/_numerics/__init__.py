@@ -11,7 +11,7 @@ from gaussify._numerics._softmax_normal import (
     softmax_uncertainty,
 )
 from gaussify._numerics._softmax_normal_row import expected_softmax_row
-from gaussify._numerics._special import first_order, is_constant, trigamma
+from gaussify._numerics._special import first_order, trigamma
 
 __all__ = [
     "add_moments_",
@@ -21,7 +21,6 @@ __all__ = [
     "expected_softmax",
     "expected_softmax_row",
     "first_order",
-    "is_constant",
     "large_zeros",
     "softmax_uncertainty",
     "softplus_moment",

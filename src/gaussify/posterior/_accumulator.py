@@ -63,7 +63,7 @@ class StatisticsAccumulator:
         labels: Int[Tensor, " n"],
         sample_weight: Float[Tensor, " n"] | None = None,
     ) -> None:
-        """Add rows, which are kept as they are: they must not change afterwards."""
+        """Add rows, which are kept as they are: they must not change afterwards. Weights are not negative."""
         if self._factor != 1.0:
             sample_weight = (torch.ones_like(features[:, 0]) if sample_weight is None else sample_weight) / self._factor
         self._waiting.append(RowBlock(features, labels, sample_weight))
