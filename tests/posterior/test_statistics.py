@@ -66,15 +66,20 @@ BLOCKS = {
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("weighted", BLOCKS.values(), ids=BLOCKS)
 @pytest.mark.parametrize("elements", [1, 6, 12, 1 << 19], ids=["one-row", "two-rows", "four-rows", "all-rows"])
-def test_blocks_of_rows_add_up_to_all_rows(dtype, weighted, elements, monkeypatch):
+@pytest.mark.parametrize("call", ["one-by-one", "joined", "from-each"])
+def test_blocks_of_rows_add_up_to_all_rows(dtype, weighted, elements, call, monkeypatch):
     monkeypatch.setattr("gaussify.posterior._statistics._ELEMENTS", elements)  # of three features a row
+    monkeypatch.setattr("gaussify.posterior._statistics._FEWEST_TOGETHER", 1000 if call == "joined" else 0)
     features, labels, weight = random_rows(dtype=dtype)
     before = ClassStatistics.from_rows(*random_rows(dtype=dtype, seed=1), n_classes=6)
     expected, actual = 1.0 * before, 1.0 * before
+    blocks = []
     for part, has_weight in zip(torch.arange(len(labels)).chunk(len(weighted)), weighted, strict=True):
         own = weight[part] if has_weight else torch.ones_like(weight[part])
         expected = expected + loop_over_rows(features[part], labels[part], own, 6)
-        add_rows_(actual, RowBlock(features[part], labels[part], weight[part] if has_weight else None))
+        blocks.append(RowBlock(features[part], labels[part], weight[part] if has_weight else None))
+    for group in [[block] for block in blocks] if call == "one-by-one" else [blocks]:
+        add_rows_(actual, group)
     assert_same(actual, expected, rtol=1e-4 if dtype is torch.float32 else 1e-13, atol=1e-5)
 
 

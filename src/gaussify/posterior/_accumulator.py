@@ -1,14 +1,10 @@
 """Class statistics of a stream: rows wait until adding them pays."""
 
-from collections.abc import Sequence
-
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._numerics import large_zeros, suits_numpy
-from gaussify.posterior._statistics import ClassStatistics, RowBlock, add_rows_
+from gaussify.posterior._statistics import ClassStatistics, RowBlock, add_rows_, joined
 
 _FEWEST_ROWS = 256
 _MOST_ELEMENTS = 1 << 24  # 128 MiB of float64
@@ -64,12 +60,10 @@ class StatisticsAccumulator:
         sample_weight: Float[Tensor, " n"] | None = None,
     ) -> None:
         """Add rows, which are kept as they are: they must not change afterwards. Weights are not negative."""
-        if self._factor != 1.0:
-            sample_weight = (torch.ones_like(features[:, 0]) if sample_weight is None else sample_weight) / self._factor
-        self._waiting.append(RowBlock(features, labels, sample_weight))
+        self._waiting.append(_scaled(RowBlock(features, labels, sample_weight), 1 / self._factor))
         self._n_waiting += features.shape[0]
         if len(self._waiting) - self._n_joined >= _MOST_BLOCKS:
-            self._waiting = [*self._waiting[: self._n_joined], _joined(self._waiting[self._n_joined :])]
+            self._waiting = [*self._waiting[: self._n_joined], joined(self._waiting[self._n_joined :])]
             self._n_joined += 1
         n_classes, n_features = self.n_classes, self.n_features
         limit = min(max(n_classes * n_features, _FEWEST_ROWS), max(_MOST_ELEMENTS // n_features, _FEWEST_ROWS))
@@ -93,24 +87,13 @@ class StatisticsAccumulator:
             for new, old in zip(vars(settled).values(), vars(self._settled).values(), strict=True):
                 torch.mul(old, self._factor, out=new)
         if self._waiting:
-            add_rows_(settled, _joined(self._waiting, self._factor))
+            add_rows_(settled, [_scaled(block, self._factor) for block in self._waiting])
         self._settled, self._factor = settled, 1.0
         self._waiting, self._n_waiting, self._n_joined = [], 0, 0
 
 
-def _joined(waiting: Sequence[RowBlock], factor: float = 1.0) -> RowBlock:
-    """All rows in one block, their weights times the factor."""
-    features, labels, weight = waiting[0]
-    if len(waiting) > 1:
-        n_rows = sum(len(block.labels) for block in waiting)
-        room = large_zeros((n_rows, features.shape[1]), features.dtype, features.device)
-        if suits_numpy(*(block.features for block in waiting)):  # as in add_rows_: leave the threads of torch alone
-            np.concatenate([block.features.numpy() for block in waiting], out=room.numpy())
-            features = room
-        else:
-            features = torch.cat([block.features for block in waiting], out=room)
-        labels = torch.cat([block.labels for block in waiting])
-    if factor != 1.0 or any(block.weight is not None for block in waiting):
-        ones = (torch.ones_like(block.features[:, 0]) if block.weight is None else block.weight for block in waiting)
-        weight = torch.cat(list(ones)) * factor
-    return RowBlock(features, labels, weight)
+def _scaled(block: RowBlock, factor: float) -> RowBlock:
+    if factor == 1.0:
+        return block
+    weight = torch.ones_like(block.features[:, 0]) if block.weight is None else block.weight
+    return block._replace(weight=factor * weight)

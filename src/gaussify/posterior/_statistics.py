@@ -1,5 +1,6 @@
 """What all rows of a class have to say about every latent: a count, a sum and a Gram matrix."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from gaussify._validation import as_floats, as_labels, check_count, check_same_r
 from gaussify.exceptions import InvalidArgumentError
 
 _ELEMENTS = 1 << 19  # of rows gathered at a time: no large memory is touched for the first time
+_FEWEST_TOGETHER = 4  # rows of a class in a block that are worth fetching from there; fewer are joined first
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +90,7 @@ class ClassStatistics:
         if n_classes is None:
             n_classes = int(labels.max()) + 1 if labels.numel() else 0
         statistics = ClassStatistics.zeros(n_classes, features.shape[1], dtype=features.dtype, device=features.device)
-        add_rows_(statistics, RowBlock(features, labels, sample_weight))
+        add_rows_(statistics, [RowBlock(features, labels, sample_weight)])
         return statistics
 
     @property
@@ -165,31 +167,70 @@ class RowBlock(NamedTuple):
     weight: Float[Tensor, " n"] | None = None
 
 
-def add_rows_(statistics: ClassStatistics, rows: RowBlock) -> None:
+def add_rows_(statistics: ClassStatistics, blocks: Sequence[RowBlock]) -> None:
     """Add rows to ``statistics`` in place: one matrix product per class, n d² in all.
 
     Examples
     --------
     >>> statistics = ClassStatistics.zeros(2, 1)
-    >>> add_rows_(statistics, RowBlock(torch.tensor([[3.0], [4.0]]).double(), torch.tensor([1, 1])))
+    >>> add_rows_(statistics, [RowBlock(torch.tensor([[3.0], [4.0]]).double(), torch.tensor([1, 1]))])
     >>> statistics.gram.flatten()
     tensor([ 0., 25.], dtype=torch.float64)
     """
-    features, labels, weight = rows
-    if weight is None:
-        statistics.count.add_(torch.bincount(labels, minlength=statistics.n_classes))
-    else:
-        statistics.count.index_add_(0, labels, weight)
-    most = max(1, _ELEMENTS // statistics.n_features)
-    sizes = torch.bincount(labels, minlength=statistics.n_classes).tolist()
-    room = features.new_empty(min(most, max(sizes, default=0)), statistics.n_features)
-    in_numpy = suits_numpy(*filter(torch.is_tensor, rows))
-    for c, own in enumerate(torch.argsort(labels, stable=True).split(sizes)):
+    n_classes, n_features = statistics.n_classes, statistics.n_features
+    in_numpy = suits_numpy(*(block.features for block in blocks))
+    few_together = sum(len(block.labels) for block in blocks) < _FEWEST_TOGETHER * len(blocks) * n_classes
+    if len(blocks) > 1 and (few_together or not in_numpy):
+        blocks = [joined(blocks)]
+    labels, weight = _joined_labels(blocks)
+    sizes = torch.bincount(labels, minlength=n_classes)
+    statistics.count.add_(sizes) if weight is None else statistics.count.index_add_(0, labels, weight)
+    most = max(1, _ELEMENTS // n_features)
+    room = blocks[0].features.new_empty(min(most, max(sizes.tolist(), default=0)), n_features)
+    for c, own in enumerate(torch.argsort(labels, stable=True).split(sizes.tolist())):
         for index in own.split(most) if len(own) else ():
-            if in_numpy:
-                # not torch: its threads would still be waiting for more work when those of NumPy's product begin
-                few = room[: len(index)]
-                np.take(features.numpy(), index.numpy(), axis=0, out=few.numpy(), mode="clip")
-            else:
-                few = features.index_select(0, index)
+            few = _take(blocks, index, room) if in_numpy else blocks[0].features.index_select(0, index)
             add_moments_(statistics.feature_sum[c], statistics.gram[c], few, None if weight is None else weight[index])
+
+
+def joined(blocks: Sequence[RowBlock]) -> RowBlock:
+    """Return all rows in one block.
+
+    Examples
+    --------
+    >>> joined([RowBlock(torch.ones(2, 3), torch.tensor([0, 1])), RowBlock(torch.ones(1, 3), torch.tensor([1]))]).labels
+    tensor([0, 1, 1])
+    """
+    parts = [block.features for block in blocks]
+    if suits_numpy(*parts):  # as in _take
+        shape = (sum(map(len, parts)), parts[0].shape[1])
+        features = large_zeros(shape, parts[0].dtype)
+        np.concatenate([part.numpy() for part in parts], out=features.numpy())
+    else:
+        features = torch.cat(parts)
+    return RowBlock(features, *_joined_labels(blocks))
+
+
+def _joined_labels(blocks: Sequence[RowBlock]) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"] | None]:
+    """Labels and, unless no block has any, weights."""
+    labels = torch.cat([block.labels for block in blocks])
+    if all(block.weight is None for block in blocks):
+        return labels, None
+    ones = (torch.ones_like(block.features[:, 0]) if block.weight is None else block.weight for block in blocks)
+    return labels, torch.cat(list(ones))
+
+
+def _take(blocks: Sequence[RowBlock], index: Int[Tensor, " n"], room: Float[Tensor, "_ d"]) -> Float[Tensor, "n d"]:
+    """Rows ``index``, sorted, of all blocks one after the other, put into ``room``.
+
+    Not by torch, whose threads would still be waiting for more work when those of NumPy's product begin.
+    """
+    places, out = index.numpy(), room.numpy()
+    ends = np.cumsum([len(block.labels) for block in blocks])
+    start = 0
+    for block, end, stop in zip(blocks, ends, np.searchsorted(places, ends), strict=True):
+        if stop > start:
+            features = block.features.numpy()
+            np.take(features, places[start:stop] - (end - len(features)), axis=0, out=out[start:stop], mode="clip")
+        start = stop
+    return room[: len(index)]
