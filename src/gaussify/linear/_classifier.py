@@ -11,32 +11,36 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gaussify._estimators import (
+    Floats,
+    Indices,
+    LabelledRows,
+    StreamingClassifier,
+    is_usable,
+    most_rows,
+    pack_classes,
+    plain,
+    unchanged_on_error,
+    unpack_classes,
+)
 from gaussify._persistence import read_model, write_model
 from gaussify._validation import check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
-from gaussify.likelihoods import BETA_METHODS, ClassLikelihood, LikelihoodMethod, PredictiveMethod
+from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PredictiveMethod
 from gaussify.linear._model_file import (
     pack_choice,
     pack_reservoir,
-    plain,
     unpack_choice,
-    unpack_classes,
     unpack_reservoir,
     unpack_statistics,
 )
-from gaussify.linear._parameters import Given, check_number_of_classes, checked_parameters
+from gaussify.linear._parameters import Given, checked_parameters
 from gaussify.linear._reservoir import Reservoir
-from gaussify.linear._streaming import Floats, Indices, StreamingClassifier, unchanged_on_error
 from gaussify.linear._tuning import (
     Choice,
-    LabelledRows,
-    LikelihoodKind,
     Options,
     choose,
     disperse,
-    is_usable,
-    make_likelihood,
-    most_rows,
     prior_shapes,
 )
 from gaussify.posterior import (
@@ -237,7 +241,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             super().set_params(**params)
             if hasattr(self, "classes_"):
                 self._given, self._choice, self._posterior = checked_parameters(self), None, None
-                check_number_of_classes(self._given, len(self.classes_), type(self).__name__)
+                self._given.label.check_number_of_classes(len(self.classes_), type(self).__name__)
         return self
 
     def tune(self: _Model) -> _Model:
@@ -355,7 +359,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         choice, reservoir = pack_choice(self._choice), pack_reservoir(self._reservoir)
         config = {
             "params": {name: plain(value) for name, value in self.get_params().items()},
-            "classes": {"dtype": self.classes_.dtype.str, "values": self.classes_.tolist()},
+            "classes": pack_classes(self.classes_),
             "n_features": self.n_features_in_,
             "feature_names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
             "n_rows_seen": self.n_rows_seen_,
@@ -451,7 +455,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._choice = self._posterior = None
 
     def _make_room(self, places: Indices, classes: NDArray) -> None:
-        check_number_of_classes(self._given, len(classes), type(self).__name__)
+        self._given.label.check_number_of_classes(len(classes), type(self).__name__)
         seen, self._is_seen = self._is_seen, np.zeros(len(classes), dtype=bool)
         self._is_seen[places] = seen
         self._accumulator = StatisticsAccumulator(_spread(self._accumulator.statistics, places, len(classes)))
@@ -504,7 +508,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._waiting, self._n_waiting = [*self._waiting, rows], n_waiting
 
     def _probs(self, X: Floats) -> Floats:
-        if len(X) == 1 and self._given.predictive is PredictiveMethod.QUADRATURE:
+        if len(X) == 1 and self._given.label.predictive is PredictiveMethod.QUADRATURE:
             feature = self._features(X)[0]
             latents = latent_of_row(self._current(), feature)
             self._asked = feature.tobytes(), latents
@@ -512,7 +516,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             if not math.isnan(probs[0]):  # else the general path says what is wrong
                 return probs[None]
         mean, variance = self._latent(X)
-        return self._likelihood_in_use.predict_proba(mean, variance, self._given.predictive).numpy()
+        return self._likelihood_in_use.predict_proba(mean, variance, self._given.label.predictive).numpy()
 
     def _latent(self, X: Floats) -> tuple[Tensor, Tensor]:
         return latent(self._current().tensors, torch.from_numpy(self._features(X)))
@@ -570,7 +574,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         return int(self._is_seen.sum()) > self._n_classes_tuned
 
     def _make_likelihood(self, method: LikelihoodMethod, alpha_eps: Tensor) -> ClassLikelihood:
-        return make_likelihood(self._given.kind, len(self.classes_), method, alpha_eps, self._given.label_variance)
+        return self._given.label.likelihood(len(self.classes_), method, alpha_eps)
 
     def _rows_for_choice(self) -> LabelledRows | None:
         if self._reservoir is None:
@@ -589,22 +593,16 @@ class BayesianLogisticRegression(StreamingClassifier):
         else:
             shapes = [given.prior_variance.expand(self.n_features_in_)]
         return Options(
-            methods=self._methods() if given.method is None else (given.method,),
-            alpha_eps=given.alpha_eps,
-            temperature=given.temperature,
+            methods=given.label.methods(len(self.classes_)),
+            alpha_eps=given.label.alpha_eps,
+            temperature=given.label.temperature,
             dispersion=given.dispersion,
             prior_shapes=[torch.cat([shape, constant]) for shape in shapes],
             chooses_prior=given.prior_variance is None,
             of_features=torch.arange(statistics.n_features) < self.n_features_in_,
             likelihood=self._make_likelihood,
-            criterion=given.criterion,
+            criterion=given.label.criterion,
         )
-
-    def _methods(self) -> list[LikelihoodMethod]:
-        """What ``method="auto"`` chooses from, the default first."""
-        softmax = self._given.kind is LikelihoodKind.SOFTMAX or len(self.classes_) > 2
-        others = [m for m in LikelihoodMethod if m not in (LikelihoodMethod.VARIATIONAL, LikelihoodMethod.GAUSS)]
-        return [LikelihoodMethod.VARIATIONAL, *(m for m in others if softmax or m in BETA_METHODS)]
 
     def _check_mergeable(self, other: "BayesianLogisticRegression") -> None:
         names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]

@@ -1,24 +1,18 @@
 """What a file says about a model, part by part, and the parts again, checked."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gaussify._estimators import Packed, expect, expect_numbers
 from gaussify.likelihoods import LikelihoodMethod
 from gaussify.linear._reservoir import Reservoir, ReservoirRows
 from gaussify.linear._tuning import Choice
 from gaussify.posterior import ClassStatistics
-
-
-class Packed(NamedTuple):
-    """A part of a model, for the JSON header and as tensors."""
-
-    config: dict[str, Any] | None
-    tensors: dict[str, Tensor]
 
 
 def pack_choice(choice: Choice | None) -> Packed:
@@ -43,11 +37,11 @@ def unpack_choice(config: dict[str, Any], tensors: dict[str, Tensor]) -> Choice 
         float(saved.get("dispersion", 1.0)),  # which the first files lack
         saved["score"],
     )
-    _expect(0.0 < choice.temperature < math.inf, "temperature is positive")
-    _expect(0.0 < choice.dispersion < math.inf, "dispersion is positive")
+    expect(0.0 < choice.temperature < math.inf, "temperature is positive")
+    expect(0.0 < choice.dispersion < math.inf, "dispersion is positive")
     n_classes, n_features = tensors["feature_sum"].shape
-    _expect_numbers(choice.alpha_eps, (n_classes,) if choice.alpha_eps.ndim else (), "alpha_eps", positive=True)
-    _expect_numbers(choice.prior_variance, (n_features,), "prior_variance", positive=True)
+    expect_numbers(choice.alpha_eps, (n_classes,) if choice.alpha_eps.ndim else (), "alpha_eps", positive=True)
+    expect_numbers(choice.prior_variance, (n_features,), "prior_variance", positive=True)
     return choice
 
 
@@ -70,55 +64,30 @@ def unpack_reservoir(config: dict[str, Any], tensors: dict[str, Tensor], classes
     reservoir.set_classes(classes)
     rows = {name: tensors[f"reservoir.{name}"] for name in ReservoirRows._fields}
     n = len(rows["key"])
-    _expect_numbers(rows["features"], (n, n_features), "rows")
-    _expect_numbers(rows["weight"], (n,), "weights of rows", positive=True)
-    _expect_numbers(rows["log_rank"], (n,), "ranks of rows")
-    _expect(rows["labels"].shape == rows["key"].shape == (n,), "rows have labels")
+    expect_numbers(rows["features"], (n, n_features), "rows")
+    expect_numbers(rows["weight"], (n,), "weights of rows", positive=True)
+    expect_numbers(rows["log_rank"], (n,), "ranks of rows")
+    expect(rows["labels"].shape == rows["key"].shape == (n,), "rows have labels")
     arrays = {name: tensor.numpy() for name, tensor in rows.items()}
-    _expect(bool(np.isin(arrays["labels"], range(len(classes))).all()), "labels are known")
+    expect(bool(np.isin(arrays["labels"], range(len(classes))).all()), "labels are known")
     arrays |= {"labels": arrays["labels"].astype(np.int64), "key": arrays["key"].view(np.uint64)}
     reservoir.restore(ReservoirRows(**arrays), float(saved["log_limit"]))
     return reservoir
 
 
-def unpack_classes(config: dict[str, Any]) -> NDArray:
-    """Return the labels."""
-    dtype = np.dtype(config["classes"]["dtype"])
-    _expect(dtype.kind in "biufU", "labels are numbers or text")
-    classes = np.array(config["classes"]["values"], dtype=dtype)
-    _expect(len(np.unique(classes)) == len(classes), "classes are different")
-    return classes
+def _signed(array: NDArray) -> NDArray:
+    """Safetensors of torch know no unsigned integers."""
+    return array.view(np.int64) if array.dtype == np.uint64 else np.ascontiguousarray(array)
 
 
 def unpack_statistics(config: dict[str, Any], tensors: dict[str, Tensor]) -> ClassStatistics:
     """Return the statistics; whether there is an intercept is theirs to say, as the parameter may have been changed."""
     n_classes, n_features = len(config["classes"]["values"]), tensors["gram"].shape[-1]
-    _expect(0 <= n_features - int(config["n_features"]) <= 1, "there is a Gram column for each feature")
+    expect(0 <= n_features - int(config["n_features"]) <= 1, "there is a Gram column for each feature")
     shapes = {"count": (), "feature_sum": (n_features,), "gram": (n_features, n_features)}
     for name, shape in shapes.items():
-        _expect_numbers(tensors[name], (n_classes, *shape), name)
+        expect_numbers(tensors[name], (n_classes, *shape), name)
     statistics = ClassStatistics(**{name: tensors[name] for name in shapes})
     diagonal = statistics.gram.diagonal(dim1=-2, dim2=-1)
-    _expect(bool((statistics.count >= 0.0).all() and (diagonal >= 0.0).all()), "statistics are those of rows")
+    expect(bool((statistics.count >= 0.0).all() and (diagonal >= 0.0).all()), "statistics are those of rows")
     return statistics
-
-
-def _expect(holds: bool, what: str) -> None:
-    if not holds:
-        raise ValueError(f"it is not so that {what}")
-
-
-def _expect_numbers(tensor: Tensor, shape: tuple[int, ...], name: str, *, positive: bool = False) -> None:
-    sound = tensor.shape == shape and tensor.dtype == torch.float64 and bool(torch.isfinite(tensor).all())
-    _expect(sound, f"{name} holds finite float64 numbers of shape {tuple(shape)}")
-    _expect(not positive or bool((tensor > 0.0).all()), f"{name} is positive")
-
-
-def plain(value: Any) -> Any:
-    """Numbers and lists in place of arrays, for JSON."""
-    return value.tolist() if isinstance(value, np.ndarray | np.generic | Tensor) else value
-
-
-def _signed(array: NDArray) -> NDArray:
-    """Safetensors of torch know no unsigned integers."""
-    return array.view(np.int64) if array.dtype == np.uint64 else np.ascontiguousarray(array)

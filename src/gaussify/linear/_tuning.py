@@ -3,22 +3,18 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn.functional import softplus
 
+from gaussify._estimators import FIRST_ALPHA, Criterion, LabelledRows, as_alpha, best_temperature, climb, mean_nll
 from gaussify.likelihoods import (
-    BETA_METHODS,
     ClassLikelihood,
     LikelihoodMethod,
-    LogisticLikelihood,
     PseudoTargets,
-    SoftmaxLikelihood,
 )
 from gaussify.posterior import (
     ClassStatistics,
@@ -29,47 +25,10 @@ from gaussify.posterior import (
     leave_one_out,
 )
 
-ALPHA_GRID = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-_FIRST_ALPHA = 0.1
 _FEW_LATENTS, _MOST_LATENTS = 4, 64  # that the evidence is summed over, roughly and in the end
-_PROBABILITIES = 30_000  # rows x classes that a criterion is computed on
 _ROWS_FOR_ALPHA = 300  # that alpha_eps and method are compared on: a temperature each makes them nearly equal anyway
-_LATTICE, _LAST_PLACE = 0.1, 39  # of log-temperatures
 _INFORMATION_ROUNDS = 3
 _LEAST_INFORMATION = 1e-6  # where all rows are certain
-
-
-class Criterion(StrEnum):
-    """What ``alpha_eps``, ``method`` and ``temperature`` are chosen by."""
-
-    LEAVE_ONE_OUT = "leave-one-out"
-    """Predictive log-likelihood of each row from all others, in closed form."""
-    TRAINING = "training"
-    """Log-likelihood of the rows that were learnt from: the paper's."""
-
-
-class LikelihoodKind(StrEnum):
-    """Which likelihood labels have."""
-
-    AUTO = "auto"
-    """Logistic for two classes where the method allows it, softmax otherwise."""
-    SOFTMAX = "softmax"
-    """One latent a class."""
-    LOGISTIC = "logistic"
-    """One latent, for two classes."""
-
-
-class LabelledRows(NamedTuple):
-    """Rows that a criterion is computed on."""
-
-    features: Float[Tensor, "n d"]
-    labels: Int[Tensor, " n"]
-    weight: Float[Tensor, " n"]
-
-    @property
-    def share(self) -> Float[Tensor, " n"]:
-        """Weights that sum to one."""
-        return self.weight / self.weight.sum()
 
 
 class Choice(NamedTuple):
@@ -117,32 +76,13 @@ def choose(statistics: ClassStatistics, rows: LabelledRows | None, options: Opti
             for m in options.methods
         ]
         method, alpha_eps, *_ = max(found, key=_score)
-    return _attempt(statistics, rows, options, method, _alpha(_FIRST_ALPHA) if alpha_eps is None else alpha_eps)
+    return _attempt(statistics, rows, options, method, as_alpha(FIRST_ALPHA) if alpha_eps is None else alpha_eps)
 
 
 def _best_of_method(attempt: Callable[[Tensor], Choice], method: LikelihoodMethod, alpha_eps: Tensor | None) -> Choice:
     if alpha_eps is not None or method is LikelihoodMethod.GAUSS:  # which has no alpha_eps
-        return attempt(_alpha(_FIRST_ALPHA) if alpha_eps is None else alpha_eps)
-    return _climb(attempt)
-
-
-def _climb(attempt: Callable[[Tensor], Choice]) -> Choice:
-    """Go down the grid of alpha_eps while that improves the score; if it never did, up."""
-    first = ALPHA_GRID.index(_FIRST_ALPHA)
-    best = start = attempt(_alpha(ALPHA_GRID[first]))
-    for way in (ALPHA_GRID[first - 1 :: -1], ALPHA_GRID[first + 1 :]):
-        for alpha_eps in way:
-            candidate = attempt(_alpha(alpha_eps))
-            if _score(candidate) <= _score(best):
-                break
-            best = candidate
-        if best is not start:
-            break
-    return best
-
-
-def _alpha(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)
+        return attempt(as_alpha(FIRST_ALPHA) if alpha_eps is None else alpha_eps)
+    return climb(attempt, _score)
 
 
 def _score(choice: Choice) -> float:
@@ -172,7 +112,7 @@ def _attempt(
         _, judged = _latents(statistics, rows, options.criterion, table, prior_variance)
         if options.temperature is None:
             temperature = best_temperature(likelihood, *judged, rows.labels, rows.weight, rough=rough)
-        score = -_nll(likelihood, *judged, rows.labels, rows.weight, temperature)
+        score = -mean_nll(likelihood, *judged, rows.labels, rows.weight, temperature)
     return Choice(method, alpha_eps, temperature, prior_variance, dispersion, score)
 
 
@@ -209,7 +149,7 @@ def _matched_attempt(
             )
         if not last:
             information = mean_information(likelihood, fitted[0] / temperature, fitted[1], rows.weight)
-    score = -_nll(likelihood, judged[0] / temperature, judged[1], rows.labels, rows.weight, 1.0)
+    score = -mean_nll(likelihood, judged[0] / temperature, judged[1], rows.labels, rows.weight, 1.0)
     square = temperature**2
     prior_variance = torch.where(options.of_features, of_logits * square, base)
     return Choice(method, alpha_eps, temperature, prior_variance, spread * square, score)
@@ -260,6 +200,7 @@ def mean_information(
 
     Examples
     --------
+    >>> from gaussify import LogisticLikelihood
     >>> zeros = torch.zeros(5, 1).double()
     >>> mean_information(LogisticLikelihood(), zeros, zeros, torch.ones(5).double())
     0.25
@@ -268,107 +209,6 @@ def mean_information(
     trace = (uncertain.probs * (1.0 - uncertain.probs) - uncertain.std.square()).sum(-1)
     n_shares = 2 if likelihood.n_latents == 1 else likelihood.n_classes - 1
     return max(float(weight @ trace / weight.sum()) / n_shares, _LEAST_INFORMATION)
-
-
-def best_temperature(
-    likelihood: ClassLikelihood,
-    mean: Float[Tensor, "n l"],
-    variance: Float[Tensor, "n l"],
-    labels: Int[Tensor, " n"],
-    weight: Float[Tensor, " n"],
-    *,
-    rough: bool = False,
-    of_means: bool = False,
-) -> float:
-    r"""Return the temperature T whose latents :math:`(m/T, s/T^2)` give the labels the largest probability.
-
-    A standard normal prior on :math:`\log T`, worth less than one row, keeps it finite where a few rows are separable.
-    The loss is followed downhill on a lattice of ten points to a factor of e, from 0.02 to 50; T is the vertex of the
-    parabola through the best three, which, unlike a point where a search happened to stop, moves with the data as
-    smoothly as the loss itself while the best point stays. Most of the way is gone with rough probabilities, which cost
-    a fraction of exact ones; with ``rough`` all of it. With ``of_means`` variances are left alone.
-
-    Examples
-    --------
-    >>> mean = torch.tensor([[3.0]]).double().repeat(100, 1)  # says 95 %; it is 75 %
-    >>> labels = torch.tensor([1, 1, 1, 0] * 25)
-    >>> best_temperature(LogisticLikelihood(), mean, torch.zeros_like(mean), labels, torch.ones(100).double())
-    2.7
-    """
-    n_rows = float(weight.sum())
-
-    def loss_of(nll: Callable[..., float]) -> Callable[[int], float]:
-        @cache
-        def loss(place: int) -> float:
-            log_temperature = _LATTICE * place
-            temperature = math.exp(log_temperature)
-            scaled = variance * temperature**2 if of_means else variance
-            prior = 0.5 * log_temperature**2 / n_rows
-            return prior + nll(likelihood, mean, scaled, labels, weight, temperature)
-
-        return loss
-
-    loss = loss_of(_rough_nll)
-    best = _walk(loss, 0, (8, 4, 2, 1))
-    if not rough:
-        loss = loss_of(_nll)
-        best = _walk(loss, best, (1,))
-    if abs(best) == _LAST_PLACE:
-        return math.exp(_LATTICE * best)
-    before, at, after = (loss(best + shift) for shift in (-1, 0, 1))
-    bend = before - 2.0 * at + after
-    vertex = 0.5 * (before - after) / bend if bend > 0.0 else 0.0
-    return math.exp(_LATTICE * (best + vertex))
-
-
-def _walk(loss: Callable[[int], float], start: int, steps: Sequence[int]) -> int:
-    """Follow the loss downhill on the lattice, in steps that become smaller."""
-    best = start
-    for step in steps:
-        while True:
-            nearby = [place for place in (best - step, best, best + step) if abs(place) <= _LAST_PLACE]
-            lowest = min(nearby, key=loss)
-            if lowest == best:
-                break
-            best = lowest
-    return best
-
-
-def _nll(
-    likelihood: ClassLikelihood, mean: Tensor, variance: Tensor, labels: Tensor, weight: Tensor, temperature: float
-) -> float:
-    """Mean negative log-likelihood of a row."""
-    probs = likelihood.predict_proba(mean / temperature, variance / temperature**2)
-    own = probs.gather(1, labels[:, None])[:, 0].clamp_min(torch.finfo(probs.dtype).tiny)
-    return -float((weight * own.log()).sum() / weight.sum())
-
-
-def _rough_nll(
-    likelihood: ClassLikelihood, mean: Tensor, variance: Tensor, labels: Tensor, weight: Tensor, temperature: float
-) -> float:
-    r"""The same by the mean-field probability of the label alone, against each other class in turn.
-
-    .. math:: p_y \approx 1 \Big/ \sum_j \exp\frac{m_j - m_y}{\sqrt{1 + \pi(v_j + v_y)/8}}
-    """
-    if likelihood.n_latents == 1:
-        gap, spread = torch.where(labels[:, None] == 1, -mean, mean), variance
-    else:
-        own = labels[:, None]
-        gap, spread = mean - mean.gather(1, own), variance + variance.gather(1, own)
-    gap = gap / temperature * torch.rsqrt(1.0 + math.pi / 8.0 / temperature**2 * spread)
-    if likelihood.n_latents == 1:
-        return float(weight @ softplus(gap[:, 0]) / weight.sum())
-    return float(weight @ torch.logsumexp(gap, -1) / weight.sum())
-
-
-def most_rows(n_classes: int) -> int:
-    """Return on how many rows a criterion is computed, at most: fewer where each has many classes."""
-    return max(100, _PROBABILITIES // n_classes)
-
-
-def is_usable(rows: LabelledRows) -> bool:
-    """Return whether rows say anything about calibration: a handful, of two classes."""
-    return float(rows.weight.sum()) >= 8.0 and bool((rows.labels != rows.labels[0]).any())
 
 
 def prior_shapes(statistics: ClassStatistics, n_features: int) -> list[Float[Tensor, " f"]]:
@@ -385,20 +225,3 @@ def prior_shapes(statistics: ClassStatistics, n_features: int) -> list[Float[Ten
     variance = torch.where(variance > 1e-14 * square, variance, square)  # a constant column has none
     variance = torch.where(variance > 0.0, variance, 1.0)
     return [torch.full_like(variance, 1.0 / variance.mean().item()), 1.0 / variance]
-
-
-def make_likelihood(
-    kind: LikelihoodKind,
-    n_classes: int,
-    method: LikelihoodMethod,
-    alpha_eps: Float[Tensor, "*c"],
-    label_variance: float,
-) -> ClassLikelihood:
-    """Return the likelihood of this kind; one latent where two classes and the method allow it is the default."""
-    # least squares on 0 and 1 puts all latents above zero, where the sigmoid says one: two latents there
-    suits = method in BETA_METHODS and method is not LikelihoodMethod.GAUSS
-    one_latent = n_classes == 2 and (kind is LikelihoodKind.LOGISTIC or (kind is LikelihoodKind.AUTO and suits))
-    if not one_latent:
-        return SoftmaxLikelihood(n_classes, alpha_eps, str(method), label_variance=label_variance)
-    beta_eps, alpha_eps = alpha_eps.expand(2)
-    return LogisticLikelihood(alpha_eps, beta_eps, str(method), label_variance=label_variance)

@@ -21,11 +21,11 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gaussify._estimators import Floats, Indices, StreamingClassifier, unchanged_on_error
 from gaussify._validation import as_concentration, check_count
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import SoftmaxLikelihood
 from gaussify.linear._classifier import BayesianLogisticRegression
-from gaussify.linear._streaming import Floats, Indices, StreamingClassifier, unchanged_on_error
 from gaussify.posterior import GaussianPosterior, latent
 
 __all__ = [

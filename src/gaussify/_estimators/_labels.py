@@ -1,0 +1,128 @@
+"""What the estimators' parameters say about labels, checked."""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator
+from torch import Tensor
+
+from gaussify._estimators._calibration import Criterion
+from gaussify._validation import as_concentration, check_option
+from gaussify.exceptions import InvalidArgumentError
+from gaussify.likelihoods import (
+    BETA_METHODS,
+    ClassLikelihood,
+    LikelihoodMethod,
+    LogisticLikelihood,
+    PredictiveMethod,
+    SoftmaxLikelihood,
+)
+
+_LEAST_ALPHA = 1e-8  # below, the variances of a label differ by more digits than float64 has
+_AUTO = "auto"
+
+
+class LikelihoodKind(StrEnum):
+    """Which likelihood labels have."""
+
+    AUTO = "auto"
+    """Logistic for two classes where the method allows it, softmax otherwise."""
+    SOFTMAX = "softmax"
+    """One latent a class."""
+    LOGISTIC = "logistic"
+    """One latent, for two classes."""
+
+
+class LabelParameters(NamedTuple):
+    """How labels become Gaussians and latents probabilities; None stands for what is to be chosen."""
+
+    method: LikelihoodMethod | None
+    alpha_eps: Float[Tensor, "*c"] | None
+    temperature: float | None
+    kind: LikelihoodKind
+    label_variance: float
+    criterion: Criterion
+    predictive: PredictiveMethod
+
+    def methods(self, n_classes: int) -> list[LikelihoodMethod]:
+        """Return the method, or what ``method="auto"`` chooses from, the default first."""
+        if self.method is not None:
+            return [self.method]
+        softmax = self.kind is LikelihoodKind.SOFTMAX or n_classes > 2
+        others = [m for m in LikelihoodMethod if m not in (LikelihoodMethod.VARIATIONAL, LikelihoodMethod.GAUSS)]
+        return [LikelihoodMethod.VARIATIONAL, *(m for m in others if softmax or m in BETA_METHODS)]
+
+    def likelihood(self, n_classes: int, method: LikelihoodMethod, alpha_eps: Float[Tensor, "*c"]) -> ClassLikelihood:
+        """Return the likelihood of this kind; one latent where two classes and the method allow it is the default."""
+        # least squares on 0 and 1 puts all latents above zero, where the sigmoid says one: two latents there
+        suits = method in BETA_METHODS and method is not LikelihoodMethod.GAUSS
+        one_latent = n_classes == 2 and (
+            self.kind is LikelihoodKind.LOGISTIC or (self.kind is LikelihoodKind.AUTO and suits)
+        )
+        if not one_latent:
+            return SoftmaxLikelihood(n_classes, alpha_eps, str(method), label_variance=self.label_variance)
+        beta_eps, alpha_eps = alpha_eps.expand(2)
+        return LogisticLikelihood(alpha_eps, beta_eps, str(method), label_variance=self.label_variance)
+
+    def check_number_of_classes(self, n_classes: int, owner: str) -> None:
+        """Refuse classes that the parameters are not made for."""
+        if self.kind is LikelihoodKind.LOGISTIC and n_classes > 2:
+            raise InvalidArgumentError(
+                f"likelihood='logistic' is for two classes; got {n_classes}. likelihood='auto' takes any number."
+            )
+        alpha_eps = self.alpha_eps
+        if alpha_eps is not None and alpha_eps.ndim and len(alpha_eps) != n_classes:
+            raise InvalidArgumentError(
+                f"'alpha_eps' of {owner} must be a number or one per class; got {len(alpha_eps)} numbers "
+                f"for {n_classes} classes. With classes that are not known beforehand, give one number."
+            )
+
+
+def checked_label_parameters(estimator: BaseEstimator) -> LabelParameters:
+    """Return what the parameters of an estimator mean, or say which of them is wrong, and why."""
+    owner = type(estimator).__name__
+
+    def option(name: str, options: Any) -> Any:
+        return check_option(getattr(estimator, name), options, name=name, owner=owner)
+
+    if estimator.method == LikelihoodMethod.GAUSS and estimator.likelihood == LikelihoodKind.LOGISTIC:
+        raise InvalidArgumentError(
+            f"{owner} has no method='gauss' with likelihood='logistic': least squares on 0 and 1 puts every latent "
+            "where the sigmoid says 1. likelihood='auto' takes two latents."
+        )
+    alpha_eps = (
+        None
+        if is_auto(estimator.alpha_eps)
+        else checked_positive(estimator, "alpha_eps", np.shape(estimator.alpha_eps))
+    )
+    if alpha_eps is not None and bool((alpha_eps < _LEAST_ALPHA).any()):
+        raise InvalidArgumentError(
+            f"The 'alpha_eps' parameter of {owner} must be at least {_LEAST_ALPHA:g}; got {estimator.alpha_eps}."
+        )
+    temperature = None if is_auto(estimator.temperature) else float(checked_positive(estimator, "temperature"))
+    if temperature is not None and not 1e-100 < temperature < 1e100:
+        raise InvalidArgumentError(
+            f"The 'temperature' parameter of {owner} must lie between 1e-100 and 1e100; got {temperature:g}."
+        )
+    return LabelParameters(
+        method=None if is_auto(estimator.method) else option("method", LikelihoodMethod),
+        alpha_eps=alpha_eps,
+        temperature=temperature,
+        kind=option("likelihood", LikelihoodKind),
+        label_variance=float(checked_positive(estimator, "label_variance")),
+        criterion=option("criterion", Criterion),
+        predictive=option("predictive", PredictiveMethod),
+    )
+
+
+def checked_positive(estimator: BaseEstimator, name: str, sizes: tuple[int, ...] = ()) -> Float[Tensor, "*n"]:
+    """Return a parameter that is a positive number, or one of the given numbers of them."""
+    owner = type(estimator).__name__
+    return as_concentration(getattr(estimator, name), name=name, owner=owner, sizes=sizes).double()
+
+
+def is_auto(value: Any) -> bool:
+    """Return whether a parameter is to be chosen."""
+    return isinstance(value, str) and value == _AUTO
