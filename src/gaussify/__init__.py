@@ -11,6 +11,7 @@ from gaussify._version import __version__
 
 if TYPE_CHECKING:
     from gaussify import metrics
+    from gaussify.gp import GPClassifier
     from gaussify.likelihoods import BinomialLikelihood, LogisticLikelihood, PoissonLikelihood, SoftmaxLikelihood
     from gaussify.linear import BayesianLogisticRegression
     from gaussify.matching import match, register_match, to_basis
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BayesianLogisticRegression",
     "BinomialLikelihood",
+    "GPClassifier",
     "LogisticLikelihood",
     "PoissonLikelihood",
     "SoftmaxLikelihood",
@@ -31,6 +33,7 @@ __all__ = [
 _HOME = {
     "BayesianLogisticRegression": "linear",
     "BinomialLikelihood": "likelihoods",
+    "GPClassifier": "gp",
     "LogisticLikelihood": "likelihoods",
     "PoissonLikelihood": "likelihoods",
     "SoftmaxLikelihood": "likelihoods",

@@ -5,16 +5,17 @@ import math
 import gpytorch
 import pytest
 import torch
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from torch.distributions import MultivariateNormal
 from torch.testing import assert_close
 
 import gaussify.gp._exact as exact
 import gaussify.gp._objective as objective
 from gaussify import LogisticLikelihood, SoftmaxLikelihood
-from gaussify._numerics import stable_cholesky
 from gaussify.gp._collapsed import InducingStatistics, collapsed_bound
+from gaussify.gp._cross import AutogradCross, RBFCross
 from gaussify.gp._exact import exact_evidence, shared_variances
-from gaussify.gp._objective import SortedRows, accumulate_gradient
+from gaussify.gp._objective import SortedRows, accumulate_gradient, factorise
 from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior import ClassStatistics
 
@@ -50,7 +51,7 @@ def gaussian_evidence(covariance, labels, table, mean):
 
 def direct_bound(kernel, Z, X, labels, table, mean):
     """Titsias' bound with matrices of the size of the data."""
-    L = stable_cholesky(kernel(Z).to_dense())
+    L = factorise(kernel, Z)
     features = torch.linalg.solve_triangular(L, kernel(Z, X).to_dense(), upper=False).mT
     left = kernel(X, diag=True) - features.square().sum(1)
     trace = (left[:, None] / table.variance[labels]).sum()
@@ -88,7 +89,7 @@ def test_a_class_without_rows_keeps_its_latent():
 
 
 @pytest.mark.parametrize(
-    ("name", "is_shared"), [("softmax", True), ("asymmetric", False), ("gauss", False), ("logistic", False)]
+    ("name", "is_shared"), [("softmax", True), ("asymmetric", False), ("gauss", True), ("logistic", False)]
 )
 def test_work_is_shared_where_two_variances_are_all_there_are(name, is_shared):
     assert (shared_variances(LIKELIHOODS[name].target_table()) is not None) is is_shared
@@ -104,19 +105,36 @@ def test_the_collapsed_bound_is_titsias_at_the_best_constant_means(likelihood):
             assert direct_bound(kernel, X[:M], X, labels, table, found.mean + shift) < found.value
 
 
+KERNELS = {
+    "rbf": lambda: ScaleKernel(RBFKernel(ard_num_dims=D)),
+    "one-lengthscale": lambda: ScaleKernel(RBFKernel()),
+    "matern": lambda: ScaleKernel(MaternKernel(2.5, ard_num_dims=D)),
+    "linear": lambda: ScaleKernel(RBFKernel()) + LinearKernel(),
+}
+
+
 @likelihoods
-@pytest.mark.parametrize("kept", [1 << 24, 0], ids=["graph kept", "two passes"])
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kept", [1 << 24, 0], ids=["kept", "two passes"])
 @pytest.mark.parametrize("chunk", [1 << 22, 5 * M], ids=["whole", "chunks"])
-def test_its_gradient_is_that_of_plain_differentiation(likelihood, kept, chunk, monkeypatch):
+@pytest.mark.parametrize("is_weighted", [False, True], ids=["once", "weighted"])
+def test_its_gradient_is_that_of_plain_differentiation(likelihood, kernel, kept, chunk, is_weighted, monkeypatch):
     monkeypatch.setattr(objective, "_KEPT_ELEMENTS", kept)
-    monkeypatch.setattr(objective, "_ELEMENTS", chunk)
-    X, labels, kernel, table = problem(likelihood)
+    for way in (RBFCross, AutogradCross):
+        monkeypatch.setattr(way, "n_elements", chunk)
+    X, labels, _, table = problem(likelihood)
+    kernel = kernel().double()
     Z = X[:M].clone().requires_grad_()
-    found = accumulate_gradient(kernel, Z, SortedRows.of(X, labels, n_classes=likelihood.n_classes), table)
+    weight = torch.tensor([1.0, 2.0, 1.0, 3.0] * (N // 4)).double() if is_weighted else None
+    rows = SortedRows.of(X, labels, weight, n_classes=likelihood.n_classes)
+    found = accumulate_gradient(kernel, Z, rows, table)
+    copies = torch.ones(N).long() if weight is None else weight.long()
+    X, labels = X.repeat_interleave(copies, 0), labels.repeat_interleave(copies)
     parameters = [Z, *kernel.parameters()]
-    expected = torch.autograd.grad(direct_bound(kernel, Z, X, labels, table, found.mean), parameters)
-    for parameter, gradient in zip(parameters, expected, strict=True):
-        assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-9)
+    expected = direct_bound(kernel, Z, X, labels, table, found.mean)
+    assert found.value == pytest.approx(expected.item(), rel=1e-9)
+    for parameter, gradient in zip(parameters, torch.autograd.grad(expected, parameters), strict=True):
+        assert_close(parameter.grad, gradient, rtol=1e-7, atol=1e-7 * gradient.abs().max().item())
 
 
 def test_inducing_points_at_all_rows_give_the_exact_evidence_and_fewer_less():
@@ -139,6 +157,7 @@ def test_derivatives_by_statistics_are_those_of_the_bound():
         "feature_sum": torch.randn(4, D, generator=generator, dtype=torch.float64),
         "gram": noise + noise.mT,
     }
+    derivatives = {"feature_sum": "by_sum", "gram": "by_gram"}
     for name, direction in directions.items():
         values = []
         for sign in (-1.0, 1.0):
@@ -147,7 +166,7 @@ def test_derivatives_by_statistics_are_those_of_the_bound():
                 collapsed_bound(InducingStatistics(ClassStatistics(**moved), torch.full((4,), 99.0).double()), table)
             )
         slope = (values[1].value - values[0].value) / (2.0 * step)
-        assert slope == pytest.approx((getattr(start, name) * direction).sum().item(), rel=1e-5)
+        assert slope == pytest.approx((getattr(start, derivatives[name]) * direction).sum().item(), rel=1e-5)
 
 
 class _SGPR(gpytorch.models.ExactGP):
@@ -188,7 +207,11 @@ def test_value_and_gradient_are_those_of_gpytorch():
 def test_rows_are_sorted_by_class_and_chunks_hold_one_class_each():
     labels = torch.tensor([2, 0, 2, 2, 0])
     rows = SortedRows.of(torch.arange(5.0)[:, None], labels, n_classes=4)
-    assert [(c, part.flatten().tolist()) for c, part in rows.chunks(2)] == [(0, [1, 4]), (2, [0, 2]), (2, [3])]
+    assert [(chunk.label, chunk.features.flatten().tolist()) for chunk in rows.chunks(2)] == [
+        (0, [1, 4]),
+        (2, [0, 2]),
+        (2, [3]),
+    ]
 
 
 def test_a_constant_is_explained_by_the_means_alone():

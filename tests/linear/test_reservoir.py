@@ -139,7 +139,7 @@ def test_the_layout_of_rows_in_memory_does_not_matter(layout):
 @pytest.mark.parametrize("in_cache", [1, 14, 1 << 14], ids=["one-row", "seven-rows", "all-rows"])
 @pytest.mark.parametrize("rows", [X, np.asfortranarray(X), X.round()], ids=["normal", "fortran", "integers"])
 def test_a_row_has_the_same_hash_alone_and_in_a_batch(rows, in_cache, monkeypatch):
-    monkeypatch.setattr("gaussify.linear._reservoir._IN_CACHE", in_cache)
+    monkeypatch.setattr("gaussify._estimators._distinct._IN_CACHE", in_cache)
     reservoir = new()
     alone = [reservoir._hash(rows[i : i + 1], Y[i : i + 1])[0] for i in range(N)]
     np.testing.assert_array_equal(reservoir._hash(rows, Y), np.array(alone))

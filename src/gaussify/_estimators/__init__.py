@@ -6,11 +6,21 @@ from gaussify._estimators._calibration import (
     Criterion,
     LabelledRows,
     as_alpha,
+    best_label_choice,
     best_temperature,
-    climb,
     is_usable,
     mean_nll,
     most_rows,
+)
+from gaussify._estimators._distinct import (
+    DistinctRows,
+    Floats,
+    Indices,
+    Keys,
+    distinct_rows,
+    mix,
+    multipliers,
+    row_sums,
 )
 from gaussify._estimators._labels import (
     LabelParameters,
@@ -20,32 +30,38 @@ from gaussify._estimators._labels import (
     is_auto,
 )
 from gaussify._estimators._model_file import Packed, expect, expect_numbers, pack_classes, plain, unpack_classes
-from gaussify._estimators._streaming import Floats, Indices, StreamingClassifier, unchanged_on_error
+from gaussify._estimators._streaming import StreamingClassifier, unchanged_on_error
 
 __all__ = [
     "ALPHA_GRID",
     "FIRST_ALPHA",
     "Criterion",
+    "DistinctRows",
     "Floats",
     "Indices",
+    "Keys",
     "LabelParameters",
     "LabelledRows",
     "LikelihoodKind",
     "Packed",
     "StreamingClassifier",
     "as_alpha",
+    "best_label_choice",
     "best_temperature",
     "checked_label_parameters",
     "checked_positive",
-    "climb",
+    "distinct_rows",
     "expect",
     "expect_numbers",
     "is_auto",
     "is_usable",
     "mean_nll",
+    "mix",
     "most_rows",
+    "multipliers",
     "pack_classes",
     "plain",
+    "row_sums",
     "unchanged_on_error",
     "unpack_classes",
 ]

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from gaussify.likelihoods import ClassLikelihood
+from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod
 
 ALPHA_GRID = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 FIRST_ALPHA = 0.1
@@ -42,25 +42,40 @@ class LabelledRows(NamedTuple):
         return self.weight / self.weight.sum()
 
 
-def climb(attempt: Callable[[Tensor], _Candidate], score: Callable[[_Candidate], float]) -> _Candidate:
-    """Return the best attempt, going down the grid of alpha_eps while the score improves; if it never did, up.
+def best_label_choice(
+    attempt: Callable[[LikelihoodMethod, Float[Tensor, "*c"]], _Candidate],
+    score: Callable[[_Candidate], float],
+    methods: Sequence[LikelihoodMethod],
+    alpha_eps: Float[Tensor, "*c"] | None,
+) -> _Candidate:
+    """Return the best attempt over methods and, where it is not given, alpha_eps.
+
+    For each method, alpha_eps goes from 0.1 down a grid while the score improves; if it never did, up.
 
     Examples
     --------
-    >>> climb(lambda alpha_eps: alpha_eps, score=lambda alpha_eps: -abs(alpha_eps - 0.01))
-    tensor(0.0100, dtype=torch.float64)
+    >>> def attempt(method, alpha_eps):
+    ...     return method.value, alpha_eps.item()
+    >>> best_label_choice(attempt, lambda choice: -abs(choice[1] - 0.01), [LikelihoodMethod.MOMENT], None)
+    ('moment', 0.01)
     """
-    first = ALPHA_GRID.index(FIRST_ALPHA)
-    best = start = attempt(as_alpha(ALPHA_GRID[first]))
-    for way in (ALPHA_GRID[first - 1 :: -1], ALPHA_GRID[first + 1 :]):
-        for alpha_eps in way:
-            candidate = attempt(as_alpha(alpha_eps))
-            if score(candidate) <= score(best):
+
+    def best_of(method: LikelihoodMethod) -> _Candidate:
+        if alpha_eps is not None or method is LikelihoodMethod.GAUSS:  # which has no alpha_eps
+            return attempt(method, as_alpha(FIRST_ALPHA) if alpha_eps is None else alpha_eps)
+        first = ALPHA_GRID.index(FIRST_ALPHA)
+        best = start = attempt(method, as_alpha(ALPHA_GRID[first]))
+        for way in (ALPHA_GRID[first - 1 :: -1], ALPHA_GRID[first + 1 :]):
+            for value in way:
+                candidate = attempt(method, as_alpha(value))
+                if score(candidate) <= score(best):
+                    break
+                best = candidate
+            if best is not start:
                 break
-            best = candidate
-        if best is not start:
-            break
-    return best
+        return best
+
+    return max(map(best_of, methods), key=score)
 
 
 def as_alpha(value: float) -> Float[Tensor, ""]:

@@ -9,11 +9,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gaussify._estimators._distinct import Floats, Indices
 from gaussify._validation import as_floats
 from gaussify.exceptions import InvalidArgumentError
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Model = TypeVar("Model", bound="StreamingClassifier")
 
 _LARGEST = 1e140  # whose square can still be summed
@@ -111,7 +110,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
         X = self._check_features(X)
         if len(self.classes_) == 1:
             return np.ones((X.shape[0], 1))
-        return self._probs(X)
+        return np.minimum(self._probs(X), 1.0)  # which scikit-learn's metrics insist on, and rounding may exceed
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class of each row, (n,)."""

@@ -27,7 +27,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gaussify._numerics import stable_cholesky
-from gaussify.likelihoods import PseudoTargets
+from gaussify.likelihoods import LatentVariances, PseudoTargets
 from gaussify.posterior import ClassStatistics, natural_parameters
 
 
@@ -48,34 +48,56 @@ class InducingStatistics(NamedTuple):
 
 
 class BoundGradient(NamedTuple):
-    """The bound, the constant means that it was taken at, and its derivatives by the statistics.
+    """The bound, the constant means that it was taken at, and its derivatives.
+
+    Those by statistics are by the statistics of k(Z, x) itself, before it is whitened.
 
     Examples
     --------
-    >>> names = BoundGradient._fields
-    >>> names
-    ('value', 'mean', 'feature_sum', 'gram', 'prior_variance')
+    >>> BoundGradient._fields
+    ('value', 'mean', 'by_sum', 'by_gram', 'by_prior_variance', 'by_factor')
     """
 
     value: float
     mean: Float[Tensor, " l"]
-    feature_sum: Float[Tensor, "c d"]
-    gram: Float[Tensor, "c d d"]
-    prior_variance: Float[Tensor, " c"]
+    by_sum: Float[Tensor, "c d"]
+    by_gram: Float[Tensor, "c d d"]
+    by_prior_variance: Float[Tensor, " c"]
+    by_factor: Float[Tensor, "d d"]
+    """By the factor L of the kernel matrix of Z."""
 
 
-def collapsed_bound(statistics: InducingStatistics, table: PseudoTargets) -> BoundGradient:
+def collapsed_bound(
+    statistics: InducingStatistics, table: PseudoTargets, inverse: Float[Tensor, "d d"] | None = None
+) -> BoundGradient:
     r"""Return the bound at the best constant means, and its gradient.
 
-    As the means are optimal, the gradient is that at fixed means. With :math:`\alpha_l = B_l^{-1}b_l`,
+    As the means are optimal, the gradient is that at fixed means. With :math:`\alpha_l = B_l^{-1}b_l` and
+    :math:`X_l = I - B_l^{-1} - \alpha_l\alpha_l^\top`,
 
     .. math::
-        \frac{\partial\mathcal L}{\partial G_c} = \tfrac12\sum_l\frac{I - B_l^{-1} - \alpha_l\alpha_l^\top}{v_{cl}},
-        \qquad
-        \frac{\partial\mathcal L}{\partial s_c} = \sum_l\frac{y_{cl} - \mu_l}{v_{cl}}\alpha_l, \qquad
+        \frac{\partial\mathcal L}{\partial G_c} = \bar G_c = \tfrac12\sum_l\frac{X_l}{v_{cl}}, \qquad
+        \frac{\partial\mathcal L}{\partial s_c} = \bar s_c = \sum_l\frac{y_{cl} - \mu_l}{v_{cl}}\alpha_l, \qquad
         \frac{\partial\mathcal L}{\partial t_c} = -\tfrac12\sum_l\frac1{v_{cl}}.
 
-    K matrices are factorised and inverted, whatever the number of rows.
+    By the sums and Gram matrices of :math:`k(Z, x) = L\phi` they are :math:`L^{-\top}\bar s_c` and
+    :math:`L^{-\top}\bar G_cL^{-1}`; with :math:`B_l = C_lC_l^\top` and :math:`R_l = C_l^{-1}L^{-1}`, the inverses come
+    in as :math:`R_l^\top R_l`. And L itself has the derivative
+
+    .. math:: \bar L = -\mathrm{tril}\big(L^{-\top}A\big), \qquad
+        A = \sum_c 2\bar G_cG_c + \bar s_cs_c^\top = \sum_l B_l + B_l^{-1} - 2I + \alpha_l\alpha_l^\top,
+
+    as :math:`\sum_cG_c/v_{cl} = B_l - I` and :math:`\sum_c(y_{cl} - \mu_l)s_c/v_{cl} = b_l = B_l\alpha_l`. K matrices
+    are factorised, whatever the number of rows.
+
+    Parameters
+    ----------
+    statistics : InducingStatistics
+        Of all rows.
+    table : PseudoTargets
+        What each class observes of each latent.
+    inverse : tensor of shape (d, d), optional
+        :math:`L^{-1}`; by default, the identity.
 
     Examples
     --------
@@ -89,8 +111,10 @@ def collapsed_bound(statistics: InducingStatistics, table: PseudoTargets) -> Bou
     weight, count = 1.0 / v, rows.count[:, None]
     natural = natural_parameters(rows, table)
     identity = torch.eye(rows.n_features, dtype=y.dtype, device=y.device)
-    factor = stable_cholesky(natural.precision + identity)  # (l, d, d)
-    ones = torch.einsum("cl,cd->ld", weight, rows.feature_sum)  # a
+    inverse = identity if inverse is None else inverse
+    precision = natural.precision + identity  # B, (l, d, d)
+    factor = stable_cholesky(precision)
+    ones = torch.einsum("cl,cd->ld", weight, rows.feature_sum)  # of which each mean takes a multiple from b
     solved = torch.cholesky_solve(torch.stack([natural.linear, ones], -1), factor)  # (l, d, 2)
     of_targets, of_ones = solved.unbind(-1)
     mean = ((count * y * weight).sum(0) - (ones * of_targets).sum(-1)) / (
@@ -104,24 +128,28 @@ def collapsed_bound(statistics: InducingStatistics, table: PseudoTargets) -> Bou
     trace = rows.gram.diagonal(dim1=-2, dim2=-1).sum(-1)
     unexplained = (statistics.prior_variance - trace)[:, None] * weight
     value = 0.5 * float((fit - log_det - squares).sum() - unexplained.sum())
-    by_precision = identity - torch.cholesky_inverse(factor) - alpha[:, :, None] * alpha[:, None, :]
+
+    whitened = torch.linalg.solve_triangular(factor, inverse.expand_as(factor), upper=False)  # R
+    pulled = alpha @ inverse  # L^-T alpha, (l, d)
+    inverses = whitened.mT @ whitened
+    by_precision = (inverse.mT @ inverse) - inverses - pulled[:, :, None] * pulled[:, None, :]
+    # L^-T A, whose sum of inverses is at hand as that of R^T R = L^-T B^-1 L^-1
+    left = inverse.mT @ (precision.sum(0) - 2.0 * len(alpha) * identity + alpha.mT @ alpha)
+    left += torch.linalg.solve_triangular(inverse, inverses.sum(0), upper=False, left=False)
     return BoundGradient(
         value,
         mean,
-        torch.einsum("cl,ld->cd", residual * weight, alpha),
-        0.5 * _spread(weight, by_precision),
+        torch.einsum("cl,ld->cd", residual * weight, pulled),
+        0.5 * _over_latents(table, by_precision),
         -0.5 * weight.sum(1),
+        -torch.tril(left),
     )
 
 
-def _spread(weight: Float[Tensor, "c l"], by_latent: Float[Tensor, "l d d"]) -> Float[Tensor, "c d d"]:
-    r"""Return :math:`\sum_l w_{cl}M_l` for every class; two weights a class, as a softmax has, cost K d², not K² d²."""
-    n_classes, n_latents = weight.shape
-    if n_classes == n_latents and n_classes > 2:
-        others = weight.clone().fill_diagonal_(0.0).amax(1)
-        expected = others[:, None].expand_as(weight).clone()
-        expected.diagonal().copy_(weight.diagonal())
-        if torch.equal(expected, weight):
-            own = weight.diagonal() - others
-            return own[:, None, None] * by_latent + others[:, None, None] * by_latent.sum(0)
-    return torch.einsum("cl,lij->cij", weight, by_latent)
+def _over_latents(table: PseudoTargets, by_latent: Float[Tensor, "l d d"]) -> Float[Tensor, "c d d"]:
+    r"""Return :math:`\sum_l M_l/v_{cl}` for every class; two variances a latent cost K d², not K² d²."""
+    two = LatentVariances.of(table)
+    if two is None:
+        return torch.einsum("cl,lij->cij", 1.0 / table.variance, by_latent)
+    own, other = 1.0 / two.own, 1.0 / two.other
+    return torch.einsum("l,lij->ij", other, by_latent) + (own - other)[:, None, None] * by_latent

@@ -1,18 +1,19 @@
 r"""Exact Gaussian process regression on matched targets, all classes by one factorisation where they allow it.
 
-Latent l has the covariance K over n rows, and row i, of class c, observes it with variance :math:`v_{cl}`:
-:math:`A_l = K + D_l`. Under a symmetric softmax the variances are :math:`v_\text{on}` for the rows S of class l and
-:math:`v_\text{off}` for all others. So with :math:`P = (K + v_\text{off}I)^{-1}` and
+Latent l has the covariance K over n rows, and row i, of class c and weight :math:`w_i`, observes it with variance
+:math:`v_{cl}/w_i`: :math:`A_l = K + D_l`. Under a symmetric softmax there are two variances, :math:`v_\text{on}` for
+the rows S of class l and :math:`v_\text{off}` for all others. So with :math:`P = (K + v_\text{off}W^{-1})^{-1}` and
 :math:`\delta = v_\text{off} - v_\text{on}`, by the identities of Woodbury and Sylvester,
 
 .. math::
-    A_l^{-1} = P + P_{:S}\big(I/\delta - P_{SS}\big)^{-1}P_{S:}, \qquad
-    \log|A_l| = \log|K + v_\text{off}I| + \log|I - \delta P_{SS}|:
+    A_l^{-1} = P + P_{:S}\big(W_S/\delta - P_{SS}\big)^{-1}P_{S:}, \qquad
+    \log|A_l| = -\log|P| + \log|W_S/\delta - P_{SS}| + \log|\delta W_S^{-1}|:
 
 one factorisation of size n and one of the size of each class, where K factorisations of size n would be needed.
 """
 
 import math
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gaussify._numerics import stable_cholesky
-from gaussify.likelihoods import PseudoTargets
+from gaussify.likelihoods import LatentVariances, PseudoTargets
+
+_ELEMENTS = 1 << 22  # of a temporary matrix
 
 
 class ExactEvidence(NamedTuple):
@@ -36,11 +39,19 @@ class ExactEvidence(NamedTuple):
     mean: Float[Tensor, " l"]
 
 
-def exact_evidence(covariance: Float[Tensor, "n n"], labels: Int[Tensor, " n"], table: PseudoTargets) -> ExactEvidence:
+def exact_evidence(
+    covariance: Float[Tensor, "n n"],
+    labels: Int[Tensor, " n"],
+    table: PseudoTargets,
+    weight: Float[Tensor, " n"] | None = None,
+) -> ExactEvidence:
     r"""Return the evidence at the best constant means; differentiable by ``covariance``.
 
     .. math:: \log\mathcal{N}(y_l \mid \mu_l\mathbf{1}, A_l), \qquad
         \mu_l = \frac{\mathbf{1}^\top A_l^{-1}y_l}{\mathbf{1}^\top A_l^{-1}\mathbf{1}}
+
+    A row of weight two counts as that row twice: of what the copies say, the density of their common mean depends on
+    the covariance, and only that is counted.
 
     Examples
     --------
@@ -48,81 +59,176 @@ def exact_evidence(covariance: Float[Tensor, "n n"], labels: Int[Tensor, " n"], 
     >>> exact_evidence(torch.zeros(2, 2), torch.tensor([0, 1]), table)  # two standard normals at one
     ExactEvidence(value=tensor(-2.8379), mean=tensor([0.]))
     """
-    n, ones = len(labels), torch.ones_like(covariance[:, 0])
+    solve = solver(covariance, labels, table, weight)
+    targets = table.mean[labels].mT
+    right = torch.stack([targets, torch.ones_like(targets)], -1)  # (l, n, 2)
+    # (l, 2, 2): products of targets and ones with both solutions
+    (squares, both), (_, total) = (right.mT @ solve(right)).movedim(0, -1)
+    mean = (both / total).detach()  # optimal, so its own derivative does not count
+    quadratic = squares - 2.0 * mean * both + mean.square() * total
+    return ExactEvidence(-0.5 * (quadratic + solve.log_det + len(labels) * math.log(2.0 * math.pi)).sum(), mean)
+
+
+class Solver(ABC):
+    """Products with the inverse of every latent's :math:`A_l`."""
+
+    log_det: Float[Tensor, " l"]
+
+    @abstractmethod
+    def __call__(self, right: Float[Tensor, "l n k"]) -> Float[Tensor, "l n k"]:
+        """Return the inverse of each latent times its own right-hand sides."""
+
+    @abstractmethod
+    def squared_norms(self, right: Float[Tensor, "n k"]) -> Float[Tensor, "k l"]:
+        r"""Return :math:`r^\top A_l^{-1}r` of right-hand sides that all latents share."""
+
+
+def solver(
+    covariance: Float[Tensor, "n n"],
+    labels: Int[Tensor, " n"],
+    table: PseudoTargets,
+    weight: Float[Tensor, " n"] | None = None,
+) -> Solver:
+    """Factorise, once for all latents where their variances allow it.
+
+    Examples
+    --------
+    >>> table = PseudoTargets(torch.zeros(3, 3), torch.full((3, 3), 2.0).fill_diagonal_(1.0))
+    >>> solve = solver(torch.zeros(3, 3), torch.tensor([0, 1, 2]), table)
+    >>> solve(torch.ones(3, 3, 1))[0, :, 0]  # of latent 0, whose own row is the first
+    tensor([1.0000, 0.5000, 0.5000])
+    """
+    weight = torch.ones_like(covariance[:, 0]) if weight is None else weight
     shared = shared_variances(table)
     if shared is None:
-        factor = stable_cholesky(covariance + torch.diag_embed(table.variance[labels].mT))  # (l, n, n)
-        log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        right = torch.stack([table.mean[labels].mT, ones.expand(len(factor), n)], -1)  # (l, n, 2)
-        solved = torch.cholesky_solve(right, factor)
-    else:
-        solve = SharedSolve.of(covariance, labels, table.mean.shape[1], *shared)
-        right = torch.stack([table.mean[labels].mT, ones.expand(table.mean.shape[1], n)], -1)
-        solved, log_det = solve(right), solve.log_det
-    # (l, 2, 2): products of targets and ones with both solutions
-    (targets, both), (_, total) = (right.mT @ solved).movedim(0, -1)
-    mean = (both / total).detach()  # optimal, so its own derivative does not count
-    quadratic = targets - 2.0 * mean * both + mean.square() * total
-    return ExactEvidence(-0.5 * (quadratic + log_det + n * math.log(2.0 * math.pi)).sum(), mean)
+        return SeparateSolver(covariance, table.variance[labels] / weight[:, None])
+    return SharedSolver(covariance, labels, table.mean.shape[1], weight, *shared)
 
 
 def shared_variances(table: PseudoTargets) -> tuple[float, float] | None:
-    """Return the variances off and on the diagonal of the table, if these two are all there are and the latter smaller.
+    """Return the variances off and on the diagonal of the table, if these are all there are and the latter no larger.
 
     Examples
     --------
     >>> shared_variances(PseudoTargets(torch.zeros(3, 3), torch.full((3, 3), 2.0).fill_diagonal_(1.0)))
     (2.0, 1.0)
     """
-    n_classes, n_latents = table.variance.shape
-    if n_classes != n_latents or n_classes < 3:
+    two = LatentVariances.of(table)
+    if two is None or bool((two.own != two.own[0]).any() or (two.other != two.other[0]).any()):
         return None
-    off, on = float(table.variance[0, 1]), float(table.variance[0, 0])
-    expected = torch.full_like(table.variance, off).fill_diagonal_(on)
-    return (off, on) if on < off and torch.equal(expected, table.variance) else None
+    off, on = float(two.other[0]), float(two.own[0])
+    return (off, on) if on <= off else None
 
 
-class SharedSolve(NamedTuple):
-    """Products with the inverse of every latent's covariance, from one factorisation.
+class SeparateSolver(Solver):
+    """One factorisation for each latent.
 
     Examples
     --------
-    >>> solve = SharedSolve.of(torch.zeros(3, 3), torch.tensor([0, 1, 2]), n_classes=3, off=2.0, on=1.0)
-    >>> solve(torch.ones(3, 3, 1))[0, :, 0]  # of latent 0, whose own row is the first
-    tensor([1.0000, 0.5000, 0.5000])
+    >>> SeparateSolver(torch.zeros(2, 2), torch.tensor([[1.0], [2.0]])).squared_norms(torch.ones(2, 1))
+    tensor([[1.5000]])
     """
 
-    inverse: Float[Tensor, "n n"]
-    """P."""
-    own: list[Tensor]
-    """Indices of the rows of each class."""
-    factors: list[Tensor]
-    r"""Of :math:`I/\delta - P_{SS}`."""
-    log_det: Float[Tensor, " l"]
+    def __init__(self, covariance: Float[Tensor, "n n"], noise: Float[Tensor, "n l"]) -> None:
+        self._factor = stable_cholesky(covariance + torch.diag_embed(noise.mT))  # (l, n, n)
+        self.log_det = 2.0 * self._factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    def __call__(self, right: Float[Tensor, "l n k"]) -> Float[Tensor, "l n k"]:
+        return torch.cholesky_solve(right, self._factor)
+
+    def squared_norms(self, right: Float[Tensor, "n k"]) -> Float[Tensor, "k l"]:
+        roots = (torch.linalg.solve_triangular(factor, right, upper=False) for factor in self._factor)
+        return torch.stack([root.square().sum(0) for root in roots], -1)
+
+
+class SharedSolver(Solver):
+    """One factorisation for all latents, and a small one for each.
+
+    Examples
+    --------
+    >>> shared = SharedSolver(torch.zeros(2, 2), torch.tensor([0, 1]), 2, torch.ones(2), off=2.0, on=1.0)
+    >>> shared.squared_norms(torch.ones(2, 1))
+    tensor([[1.5000, 1.5000]])
+    """
+
+    def __init__(
+        self,
+        covariance: Float[Tensor, "n n"],
+        labels: Int[Tensor, " n"],
+        n_latents: int,
+        weight: Float[Tensor, " n"],
+        off: float,
+        on: float,
+    ) -> None:
+        delta = off - on
+        factor = stable_cholesky(covariance + torch.diag_embed(off / weight))
+        self._inverse = torch.cholesky_inverse(factor)  # P
+        base = 2.0 * factor.diagonal().log().sum()
+        self._own = [(labels == c).nonzero()[:, 0] for c in range(n_latents)] if delta else []
+        self._factors = []
+        self.log_det = base.expand(n_latents)
+        if delta:  # else all variances are equal, and nothing is to be corrected
+            log_dets = []
+            for rows in self._own:
+                excess = weight[rows] / delta
+                small = stable_cholesky(torch.diag_embed(excess) - self._inverse[rows][:, rows])
+                self._factors.append(small)
+                log_dets.append(base + 2.0 * small.diagonal().log().sum() - excess.log().sum())
+            self.log_det = torch.stack(log_dets)
+
+    def __call__(self, right: Float[Tensor, "l n k"]) -> Float[Tensor, "l n k"]:
+        solved = self._inverse @ right
+        if not self._own:
+            return solved
+        more = [
+            self._inverse[:, rows] @ torch.cholesky_solve(part[rows], factor) if len(rows) else torch.zeros_like(part)
+            for rows, factor, part in zip(self._own, self._factors, solved, strict=True)
+        ]
+        return solved + torch.stack(more)
+
+    def squared_norms(self, right: Float[Tensor, "n k"]) -> Float[Tensor, "k l"]:
+        solved = self._inverse @ right
+        common = (right * solved).sum(0)
+        more = [
+            torch.linalg.solve_triangular(factor, solved[rows], upper=False).square().sum(0)
+            for rows, factor in zip(self._own, self._factors, strict=True)
+        ]
+        return common[:, None] + torch.stack(more, -1) if more else common[:, None].expand(-1, len(self.log_det))
+
+
+class ExactPosterior(NamedTuple):
+    r"""What n rows say about the latents of any row, under the prior covariance k plus that of a broad constant.
+
+    Examples
+    --------
+    >>> table = PseudoTargets(torch.tensor([[1.0]]), torch.tensor([[1.0]]))
+    >>> posterior = ExactPosterior.of(torch.ones(1, 1), torch.tensor([0]), table)
+    >>> posterior.latent(torch.ones(1, 1), torch.ones(1))
+    (tensor([[0.5000]]), tensor([[0.5000]]))
+    """
+
+    solve: Solver
+    alpha: Float[Tensor, "l n"]
+    r""":math:`A_l^{-1}y_l`."""
 
     @classmethod
     def of(
-        cls, covariance: Float[Tensor, "n n"], labels: Int[Tensor, " n"], n_classes: int, off: float, on: float
-    ) -> "SharedSolve":
-        """Factorise; every class has a latent, also where it has no rows."""
-        n, delta = len(labels), off - on
-        identity = torch.eye(n, dtype=covariance.dtype, device=covariance.device)
-        factor = stable_cholesky(covariance + off * identity)
-        inverse = torch.cholesky_inverse(factor)
-        base = 2.0 * factor.diagonal().log().sum()
-        own = [(labels == c).nonzero()[:, 0] for c in range(n_classes)]
-        factors, log_dets = [], []
-        for rows in own:
-            small = stable_cholesky(identity[: len(rows), : len(rows)] / delta - inverse[rows][:, rows])
-            factors.append(small)
-            log_dets.append(base + 2.0 * small.diagonal().log().sum() + len(rows) * math.log(delta))
-        return cls(inverse, own, factors, torch.stack(log_dets))
+        cls,
+        covariance: Float[Tensor, "n n"],
+        labels: Int[Tensor, " n"],
+        table: PseudoTargets,
+        weight: Float[Tensor, " n"] | None = None,
+    ) -> "ExactPosterior":
+        """Condition on rows."""
+        solve = solver(covariance, labels, table, weight)
+        return cls(solve, solve(table.mean[labels].mT[:, :, None])[:, :, 0])
 
-    def __call__(self, right: Float[Tensor, "l n k"]) -> Float[Tensor, "l n k"]:
-        """Solve with the covariance of each latent."""
-        solved = self.inverse @ right
-        more = [
-            self.inverse[:, rows] @ torch.cholesky_solve(part[rows], factor) if len(rows) else torch.zeros_like(part)
-            for rows, factor, part in zip(self.own, self.factors, solved, strict=True)
-        ]
-        return solved + torch.stack(more)
+    def latent(
+        self, cross: Float[Tensor, "k n"], variance: Float[Tensor, " k"]
+    ) -> tuple[Float[Tensor, "k l"], Float[Tensor, "k l"]]:
+        r"""Return mean and variance at rows with covariance ``cross`` to the training rows and prior ``variance``.
+
+        .. math:: k^\top A_l^{-1}y_l, \qquad k_{**} - k^\top A_l^{-1}k
+        """
+        parts = [self.solve.squared_norms(part.mT) for part in cross.split(max(1, _ELEMENTS // cross.shape[1]))]
+        return cross @ self.alpha.mT, (variance[:, None] - torch.cat(parts)).clamp_min(0.0)

@@ -1,18 +1,12 @@
 r"""The collapsed bound of rows, and its exact gradient by kernel parameters and inducing points, in bounded memory.
 
-Two passes over the rows. The first sums the statistics of :math:`\phi_i = L^{-1}k(Z, x_i)`, without a graph; from them
-follow the bound and its derivatives :math:`\bar G_c, \bar s_c, \bar t_c`. The second computes the kernel of each chunk
-again and pulls
+Two passes over the rows. The first sums the statistics of :math:`\phi_i = L^{-1}k(Z, x_i)`; from them follow the bound
+and its derivatives. The second pulls
 
-.. math:: \bar\phi_i = 2\bar G_c\phi_i + \bar s_c, \qquad \bar k(Z, x_i) = L^{-\top}\bar\phi_i, \qquad
-    \bar k(x_i, x_i) = \bar t_c
+.. math:: \bar k(Z, x_i) = L^{-\top}\big(2\bar G_cL^{-1}k(Z, x_i) + \bar s_c\big), \qquad \bar k(x_i, x_i) = \bar t_c
 
-back through it. What the factor L contributes needs no rows at all, as
-:math:`\sum_i\bar\phi_i\phi_i^\top = \sum_c 2\bar G_cG_c + \bar s_cs_c^\top`:
-
-.. math:: \bar L = -\mathrm{tril}\Big(L^{-\top}\sum_c\big(2\bar G_cG_c + \bar s_cs_c^\top\big)\Big).
-
-Each pass is a map and a sum. Where the kernel matrix is small, its graph is kept and the kernel computed once.
+back through the kernel of each chunk, computed again unless all of it is small enough to be kept. Each pass is a map
+and a sum.
 """
 
 from collections.abc import Iterator
@@ -23,40 +17,86 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._numerics import add_moments_, stable_cholesky
+from gaussify._numerics import add_moments_, product, stable_cholesky
 from gaussify.gp._collapsed import BoundGradient, InducingStatistics, collapsed_bound
+from gaussify.gp._cross import CrossBlock, CrossKernel, cross_kernel
 from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior import ClassStatistics
 
-_ELEMENTS = 1 << 22  # of a chunk's kernel matrix
-_KEPT_ELEMENTS = 1 << 24  # of the kernel matrix of all rows, up to which its graph is kept
+_KEPT_ELEMENTS = 1 << 24  # of the kernel matrix of all rows, up to which it is kept
+_JITTER = 1e-8  # relative to the diagonal: points may come close, and a fixed amount keeps the bound smooth
 
 
 class SortedRows(NamedTuple):
-    """Rows in the order of their classes, so that each class is a slice.
+    """Rows in the order of their classes, within a class those of weight one first, so that each group is a slice.
 
     Examples
     --------
     >>> rows = SortedRows.of(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([1, 0, 1]), n_classes=2)
-    >>> rows.features.flatten(), rows.sizes
-    (tensor([2., 1., 3.]), [1, 2])
+    >>> rows.features.flatten(), rows.labels
+    (tensor([2., 1., 3.]), tensor([0, 1, 1]))
     """
 
     features: Float[Tensor, "n d"]
-    sizes: list[int]
-    """Number of rows of each class."""
+    labels: Int[Tensor, " n"]
+    weight: Float[Tensor, " n"]
+    n_classes: int
 
     @classmethod
-    def of(cls, features: Float[Tensor, "n d"], labels: Int[Tensor, " n"], *, n_classes: int) -> "SortedRows":
-        """Sort rows by class."""
-        order = torch.argsort(labels, stable=True)
-        return cls(features[order], torch.bincount(labels, minlength=n_classes).tolist())
+    def of(
+        cls,
+        features: Float[Tensor, "n d"],
+        labels: Int[Tensor, " n"],
+        weight: Float[Tensor, " n"] | None = None,
+        *,
+        n_classes: int,
+    ) -> "SortedRows":
+        """Sort rows."""
+        weight = torch.ones_like(features[:, 0]) if weight is None else weight
+        order = torch.argsort(2 * labels + (weight != 1.0), stable=True)
+        return cls(features[order], labels[order], weight[order], n_classes)
 
-    def chunks(self, size: int) -> Iterator[tuple[int, Float[Tensor, "k d"]]]:
-        """Yield the class and the rows of chunks of one class each, of at most ``size`` rows."""
-        for c, own in enumerate(self.features.split(self.sizes)):
-            for part in own.split(size) if len(own) else ():
-                yield c, part
+    def take(self, places: Int[Tensor, " k"]) -> "SortedRows":
+        """Return some of the rows."""
+        places = places.sort().values
+        return SortedRows(self.features[places], self.labels[places], self.weight[places], self.n_classes)
+
+    def chunks(self, size: int) -> Iterator["RowChunk"]:
+        """Yield chunks of one class each, of at most ``size`` rows."""
+        group = 2 * self.labels + (self.weight != 1.0)
+        start = 0
+        for number, n_own in enumerate(torch.bincount(group, minlength=2 * self.n_classes).tolist()):
+            for first in range(start, start + n_own, size):
+                part = slice(first, min(first + size, start + n_own))
+                yield RowChunk(number // 2, self.features[part], self.weight[part] if number % 2 else None)
+            start += n_own
+
+
+class RowChunk(NamedTuple):
+    """Some rows of one class, with weights unless all are one.
+
+    Examples
+    --------
+    >>> RowChunk(0, torch.ones(2, 3)).weight is None
+    True
+    """
+
+    label: int
+    features: Float[Tensor, "n d"]
+    weight: Float[Tensor, " n"] | None = None
+
+
+def factorise(kernel: Kernel, points: Float[Tensor, "m d"]) -> Float[Tensor, "m m"]:
+    """Return the Cholesky factor of the kernel matrix of inducing points, differentiable.
+
+    Examples
+    --------
+    >>> from gpytorch.kernels import RBFKernel
+    >>> factorise(RBFKernel().double(), torch.zeros(1, 1).double()).item()
+    1.0
+    """
+    matrix = kernel(points).to_dense()
+    return stable_cholesky(matrix + torch.diag_embed(_JITTER * matrix.diagonal().detach()))
 
 
 def accumulate_gradient(
@@ -76,38 +116,41 @@ def accumulate_gradient(
         What each class observes of each latent.
     """
     m = len(inducing_points)
-    L = stable_cholesky(kernel(inducing_points).to_dense())
+    L = factorise(kernel, inducing_points)
     identity = torch.eye(m, dtype=L.dtype, device=L.device)
     inverse = torch.linalg.solve_triangular(L.detach(), identity, upper=False)
-    size = max(1, _ELEMENTS // m)
-    keeps_graph = len(rows.features) * m <= _KEPT_ELEMENTS
-    kept: list[tuple[int, Tensor, Tensor, Tensor]] = []
-    statistics = ClassStatistics.zeros(len(rows.sizes), m, dtype=L.dtype, device=L.device)
-    prior_variance = L.new_zeros(len(rows.sizes))
-    statistics.count.copy_(torch.tensor(rows.sizes))
-    for c, part in rows.chunks(size):
-        with torch.set_grad_enabled(keeps_graph):
-            cross, diagonal = kernel(part, inducing_points).to_dense(), kernel(part, diag=True)
-        with torch.no_grad():
-            features = cross @ inverse.mT
-            add_moments_(statistics.feature_sum[c], statistics.gram[c], features)
-            prior_variance[c] += diagonal.sum()
-        if keeps_graph:
-            kept.append((c, features, cross, diagonal))
-    bound = collapsed_bound(InducingStatistics(statistics, prior_variance), table)
-    back = (2.0 * bound.gram) @ inverse, bound.feature_sum @ inverse  # (c, m, m), (c, m)
-    for c, features, cross, diagonal in kept or _again(kernel, inducing_points, rows, inverse, size):
-        by_cross = torch.addmm(back[1][c], features, back[0][c])
-        torch.autograd.backward((cross, diagonal), (by_cross, bound.prior_variance[c].expand_as(diagonal)))
-    inner = (2.0 * bound.gram @ statistics.gram).sum(0) + bound.feature_sum.mT @ statistics.feature_sum
-    L.backward(-torch.tril(inverse.mT @ inner))
+    cross = cross_kernel(kernel, inducing_points)
+    size = max(1, cross.n_elements // m)
+    keeps = len(rows.features) * m <= _KEPT_ELEMENTS
+    kept: list[tuple[RowChunk, CrossBlock]] = []
+    statistics = ClassStatistics.zeros(rows.n_classes, m, dtype=L.dtype, device=L.device)
+    prior_variance = L.new_zeros(rows.n_classes)
+    for chunk in rows.chunks(size):
+        block = cross(chunk.features, differentiable=keeps)
+        c, weight = chunk.label, torch.ones_like(block.variance) if chunk.weight is None else chunk.weight
+        features = product(block.matrix.detach(), inverse.mT)
+        add_moments_(statistics.feature_sum[c], statistics.gram[c], features, chunk.weight)
+        statistics.count[c] += weight.sum()
+        prior_variance[c] += weight @ block.variance.detach()
+        if keeps:
+            kept.append((chunk, block))
+    bound = collapsed_bound(InducingStatistics(statistics, prior_variance), table, inverse)
+    by_gram = 2.0 * bound.by_gram
+    for chunk, block in kept or _again(cross, rows, size):
+        by_matrix = product(block.matrix.detach(), by_gram[chunk.label])
+        by_matrix += bound.by_sum[chunk.label]
+        by_variance = bound.by_prior_variance[chunk.label].expand_as(block.variance)
+        if chunk.weight is not None:
+            by_matrix *= chunk.weight[:, None]
+            by_variance = by_variance * chunk.weight
+        cross.pull_back(chunk.features, block, by_matrix, by_variance)
+    cross.finish()
+    if L.requires_grad:
+        L.backward(bound.by_factor)
     return bound
 
 
-def _again(
-    kernel: Kernel, inducing_points: Tensor, rows: SortedRows, inverse: Tensor, size: int
-) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-    """Features of every chunk, with the graph of its kernel, which is freed before the next one."""
-    for c, part in rows.chunks(size):
-        cross, diagonal = kernel(part, inducing_points).to_dense(), kernel(part, diag=True)
-        yield c, cross.detach() @ inverse.mT, cross, diagonal
+def _again(cross: CrossKernel, rows: SortedRows, size: int) -> Iterator[tuple[RowChunk, CrossBlock]]:
+    """The kernel of every chunk, with its graph, which is freed before the next one."""
+    for chunk in rows.chunks(size):
+        yield chunk, cross(chunk.features, differentiable=True)

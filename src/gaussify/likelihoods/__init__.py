@@ -6,12 +6,13 @@ from gaussify.likelihoods._count import BinomialLikelihood, PoissonLikelihood
 from gaussify.likelihoods._logistic import LogisticLikelihood
 from gaussify.likelihoods._predictive import PredictiveMethod
 from gaussify.likelihoods._softmax import SoftmaxLikelihood
-from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets
+from gaussify.likelihoods._targets import LatentVariances, LikelihoodMethod, PseudoTargets
 
 __all__ = [
     "BETA_METHODS",
     "BinomialLikelihood",
     "ClassLikelihood",
+    "LatentVariances",
     "LikelihoodMethod",
     "LogisticLikelihood",
     "PoissonLikelihood",

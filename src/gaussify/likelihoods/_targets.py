@@ -24,6 +24,32 @@ class PseudoTargets(NamedTuple):
     variance: Float[Tensor, "*batch n l"]
 
 
+class LatentVariances(NamedTuple):
+    """The two variances of a latent in the table of a softmax: what a row of its own class gives it, and any other row.
+
+    Examples
+    --------
+    >>> table = PseudoTargets(torch.zeros(3, 3), torch.full((3, 3), 2.0).fill_diagonal_(1.0))
+    >>> LatentVariances.of(table)
+    LatentVariances(own=tensor([1., 1., 1.]), other=tensor([2., 2., 2.]))
+    """
+
+    own: Float[Tensor, " l"]
+    other: Float[Tensor, " l"]
+
+    @classmethod
+    def of(cls, table: PseudoTargets) -> "LatentVariances | None":
+        """Return them, None if there are not as many latents as classes, at least three, or more variances a latent."""
+        variance = table.variance
+        n_classes, n_latents = variance.shape
+        if n_classes != n_latents or n_classes < 3:
+            return None
+        own, other = variance.diagonal(), torch.cat([variance[1, :1], variance[0, 1:]])
+        expected = other.expand_as(variance).clone()
+        expected.diagonal().copy_(own)
+        return cls(own, other) if torch.equal(expected, variance) else None
+
+
 class LikelihoodMethod(StrEnum):
     """How a likelihood chooses its Gaussians: a way of matching, or the paper's baseline.
 

@@ -54,6 +54,7 @@ from gaussify.posterior import (
     latent_of_row,
     observe_,
     sample,
+    without_rows,
 )
 
 _FORMAT = 1
@@ -286,7 +287,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         with unchanged_on_error(self):
             self._admit(other.classes_)
             places = np.searchsorted(self.classes_, other.classes_)
-            theirs = _spread(other._accumulator.statistics, places, len(self.classes_))
+            theirs = other._accumulator.statistics.spread(places, len(self.classes_))
             self._accumulator = StatisticsAccumulator(self._accumulator.statistics + theirs)
             if self._reservoir is not None and other._reservoir is not None:
                 self._reservoir = self._reservoir.copy()
@@ -317,7 +318,7 @@ class BayesianLogisticRegression(StreamingClassifier):
                 unknown = np.setdiff1d(y, self.classes_)[0]
                 raise InvalidArgumentError(f"unlearn was given the label {unknown!s}, of which no row was learnt.")
             own = ClassStatistics.from_rows(self._features(X), index, sample_weight, n_classes=len(self.classes_))
-            self._accumulator = StatisticsAccumulator(_difference(self._accumulator.statistics, own))
+            self._accumulator = StatisticsAccumulator(without_rows(self._accumulator.statistics, own))
             if self._reservoir is not None:
                 self._reservoir = self._reservoir.copy()
                 self._reservoir.add(X, index, sample_weight, sign=-1.0)
@@ -458,7 +459,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._given.label.check_number_of_classes(len(classes), type(self).__name__)
         seen, self._is_seen = self._is_seen, np.zeros(len(classes), dtype=bool)
         self._is_seen[places] = seen
-        self._accumulator = StatisticsAccumulator(_spread(self._accumulator.statistics, places, len(classes)))
+        self._accumulator = StatisticsAccumulator(self._accumulator.statistics.spread(places, len(classes)))
         if self._reservoir is not None:
             self._reservoir = self._reservoir.copy()
             self._reservoir.set_classes(classes, places)
@@ -616,31 +617,3 @@ class BayesianLogisticRegression(StreamingClassifier):
         for what, (own, theirs) in differing.items():
             if own != theirs and None not in (own, theirs):
                 raise InvalidArgumentError(f"Models to merge must have the same {what}; got {own} and {theirs}.")
-
-
-def _spread(statistics: ClassStatistics, places: Indices, n_classes: int) -> ClassStatistics:
-    """Statistics of ``n_classes`` classes, those at hand moved to ``places``."""
-    n_own = statistics.n_classes
-    if n_own == 0:
-        return ClassStatistics.zeros(n_classes, statistics.n_features)
-    if n_own == n_classes:
-        return statistics
-    order = np.full(n_classes, n_own)  # of classes that were not seen: one of zeros
-    order[places] = np.arange(n_own)
-    return statistics.grow(n_own + 1).take(torch.from_numpy(order))
-
-
-def _difference(statistics: ClassStatistics, own: ClassStatistics) -> ClassStatistics:
-    """Statistics less those of rows that must be among them."""
-    rest = statistics - own
-    diagonal, before = (x.gram.diagonal(dim1=-2, dim2=-1) for x in (rest, statistics))
-    short = (rest.count < -1e-9 * (1.0 + statistics.count)) | (diagonal < -1e-9 * (1.0 + before)).any(-1)
-    if bool(short.any()):
-        raise InvalidArgumentError(
-            "unlearn was given rows that were not learnt: less than nothing would be left of class number "
-            f"{int(short.nonzero()[0])}."
-        )
-    gone = rest.count <= 1e-9 * (1.0 + statistics.count)
-    for tensor in vars(rest).values():
-        tensor[gone] = 0.0  # rounding errors
-    return rest

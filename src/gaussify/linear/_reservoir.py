@@ -7,13 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Keys = NDArray[np.uint64]
+from gaussify._estimators import Floats, Indices, Keys, mix, multipliers, row_sums
 
 _LAST_KEY = np.uint64(2**64 - 1)
 _FADED = 1e-100  # weight under which a row counts as forgotten
-_IN_CACHE = 1 << 14  # numbers that are hashed at a time
 
 
 class ReservoirRows(NamedTuple):
@@ -41,7 +38,6 @@ class Reservoir:
     ----------
     .. [1] E. Cohen, H. Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
     .. [2] P. Efraimidis, P. Spirakis, "Weighted random sampling with a reservoir", 2006.
-    .. [3] D. Lemire, O. Kaser, "Strongly universal string hashing is fast", 2014.
 
     Examples
     --------
@@ -58,7 +54,7 @@ class Reservoir:
 
     def __init__(self, size: int, *, seed: int, n_features: int) -> None:
         self.size, self.seed, self.n_features = size, seed, n_features
-        self._multipliers = _multipliers(seed, n_features)
+        self._multipliers = multipliers(seed, n_features)
         self._salts = np.zeros(0, dtype=np.uint64)
         self._kept: list[ReservoirRows] = []
         self._n_kept = 0
@@ -134,7 +130,7 @@ class Reservoir:
         """Make room for features that were zero so far; hashes stay, as zeros do not count in them."""
         more = n_features - self.n_features
         self._kept = [rows._replace(features=np.pad(rows.features, ((0, 0), (0, more)))) for rows in self._kept]
-        self.n_features, self._multipliers = n_features, _multipliers(self.seed, n_features)
+        self.n_features, self._multipliers = n_features, multipliers(self.seed, n_features)
 
     def rows(self) -> ReservoirRows:
         """Return the sample, its weights as they are now, in the order of rank."""
@@ -186,25 +182,9 @@ class Reservoir:
     def _hash(self, features: Floats, labels: Indices) -> Keys:
         """64 bits a row that depend on every feature and the label; exact integers, so the same in any batch."""
         if len(features) == 1:  # Python's own numbers are faster then
-            key = int(self._sums(features)[0]) ^ int(self._salts[labels[0]])
+            key = int(row_sums(features, self._multipliers)[0]) ^ int(self._salts[labels[0]])
             return np.array([_mix_one(_mix_one(key))], dtype=np.uint64)
-        rows = max(1, _IN_CACHE // features.shape[1])
-        sums = np.concatenate([self._sums(features[i : i + rows]) for i in range(0, len(features), rows)])
-        return _mix(_mix(sums ^ self._salts[labels]))
-
-    def _sums(self, features: Floats) -> Keys:
-        """Random multiples of the halves of all numbers, added up: no two rows are likely to share a sum [3]_."""
-        halves = np.add(features, 0.0, order="C").view(np.uint32)  # adding zero makes minus zero plus zero
-        halves ^= halves >> 20  # short numbers have all their bits at the top, and sums would end in zeros
-        return halves.astype(np.uint64).dot(self._multipliers)
-
-
-def _mix(bits: Keys) -> Keys:
-    """Half a round of splitmix64."""
-    mixed = bits ^ (bits >> np.uint64(32))
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(29)
-    return mixed
+        return mix(mix(row_sums(features, self._multipliers) ^ self._salts[labels]))
 
 
 def _mix_one(bits: int) -> int:
@@ -216,8 +196,3 @@ def _salt(label: object, seed: int) -> int:
     """64 bits of a label, the same for 1, 1.0 and True."""
     text = repr(float(label)) if isinstance(label, int | float) else repr(label)
     return int.from_bytes(hashlib.blake2b(f"{seed} {text}".encode(), digest_size=8).digest(), "little")
-
-
-def _multipliers(seed: int, n_features: int) -> Keys:
-    """Two random numbers a feature, the first of which do not depend on how many there are."""
-    return np.random.default_rng(seed).integers(0, 2**64, size=2 * n_features, dtype=np.uint64)

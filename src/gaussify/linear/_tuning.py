@@ -10,7 +10,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gaussify._estimators import FIRST_ALPHA, Criterion, LabelledRows, as_alpha, best_temperature, climb, mean_nll
+from gaussify._estimators import (
+    FIRST_ALPHA,
+    Criterion,
+    LabelledRows,
+    as_alpha,
+    best_label_choice,
+    best_temperature,
+    mean_nll,
+)
 from gaussify.likelihoods import (
     ClassLikelihood,
     LikelihoodMethod,
@@ -71,18 +79,11 @@ def choose(statistics: ClassStatistics, rows: LabelledRows | None, options: Opti
     method, alpha_eps = options.methods[0], options.alpha_eps
     if rows is not None and (alpha_eps is None or len(options.methods) > 1):
         few = LabelledRows(*(part[:_ROWS_FOR_ALPHA] for part in rows))
-        found = [
-            _best_of_method(partial(_attempt, statistics, few, options, m, rough=True), m, alpha_eps)
-            for m in options.methods
-        ]
-        method, alpha_eps, *_ = max(found, key=_score)
+        found = best_label_choice(
+            partial(_attempt, statistics, few, options, rough=True), _score, options.methods, alpha_eps
+        )
+        method, alpha_eps = found.method, found.alpha_eps
     return _attempt(statistics, rows, options, method, as_alpha(FIRST_ALPHA) if alpha_eps is None else alpha_eps)
-
-
-def _best_of_method(attempt: Callable[[Tensor], Choice], method: LikelihoodMethod, alpha_eps: Tensor | None) -> Choice:
-    if alpha_eps is not None or method is LikelihoodMethod.GAUSS:  # which has no alpha_eps
-        return attempt(as_alpha(FIRST_ALPHA) if alpha_eps is None else alpha_eps)
-    return climb(attempt, _score)
 
 
 def _score(choice: Choice) -> float:

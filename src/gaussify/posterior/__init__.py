@@ -16,7 +16,7 @@ from gaussify.posterior._gaussian import (
 from gaussify.posterior._leave_one_out import leave_one_out
 from gaussify.posterior._prior_scale import PriorScale, best_prior_scale
 from gaussify.posterior._row import RowLatent, RowPosterior, latent_of_row, observe_
-from gaussify.posterior._statistics import ClassStatistics
+from gaussify.posterior._statistics import ClassStatistics, without_rows
 
 __all__ = [
     "ClassStatistics",
@@ -38,4 +38,5 @@ __all__ = [
     "natural_parameters_of_rows",
     "observe_",
     "sample",
+    "without_rows",
 ]

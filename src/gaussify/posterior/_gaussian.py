@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gaussify._numerics import large_zeros, stable_cholesky
-from gaussify.likelihoods import PseudoTargets
+from gaussify.likelihoods import LatentVariances, PseudoTargets
 from gaussify.posterior._statistics import ClassStatistics
 
 _ELEMENTS = 1 << 22  # of temporary matrices at a time
@@ -133,13 +133,13 @@ def natural_parameters(
     table = PseudoTargets(table.mean.to(statistics.gram), table.variance.to(statistics.gram))
     chosen = torch.arange(table.mean.shape[1], device=table.mean.device) if latents is None else latents
     mean, weight = table.mean[:, chosen], 1.0 / table.variance[:, chosen]  # (c, l)
-    others = _shared_weight(table, chosen)
-    if others is None:
+    two = LatentVariances.of(table)
+    if two is None:
         precision = torch.einsum("cl,cij->lij", weight, statistics.gram)
     else:
-        own = weight[chosen, torch.arange(len(chosen), device=chosen.device)] - others
-        precision = own[:, None, None] * statistics.gram[chosen]
-        precision.addcmul_(others[:, None, None], statistics.gram.sum(0) if total_gram is None else total_gram)
+        own, other = 1.0 / two.own[chosen], 1.0 / two.other[chosen]
+        precision = (own - other)[:, None, None] * statistics.gram[chosen]
+        precision.addcmul_(other[:, None, None], statistics.gram.sum(0) if total_gram is None else total_gram)
     linear = torch.einsum("cl,cd->ld", weight * mean, statistics.feature_sum)
     log_scale = torch.log(2.0 * math.pi / weight) + weight * mean.square()
     return NaturalParameters(precision, linear, -0.5 * statistics.count @ log_scale)
@@ -282,15 +282,3 @@ def _factorise(prior: GaussianPrior, natural: NaturalParameters) -> tuple[Tensor
     root = torch.linalg.solve_triangular(factor, identity, upper=False).contiguous()
     linear = (natural.linear + prior.mean / prior.variance)[..., None]
     return factor, root, (root.mT @ (root @ linear))[..., 0]
-
-
-def _shared_weight(table: PseudoTargets, latents: Tensor) -> Tensor | None:
-    """Precision (l,) that a row of any other class gives each latent, None where other classes differ."""
-    n_classes, n_latents = table.variance.shape
-    if n_classes != n_latents or n_classes < 3:
-        return None
-    columns = table.variance[:, latents]
-    first = torch.where(latents == 0, columns[1], columns[0])  # of some other class
-    same = columns == first
-    same[latents, torch.arange(len(latents), device=latents.device)] = True
-    return 1.0 / first if bool(same.all()) else None

@@ -125,6 +125,16 @@ class ClassStatistics:
         """Return the statistics of the given classes, in their order."""
         return ClassStatistics(self.count[classes], self.feature_sum[classes], self.gram[classes])
 
+    def spread(self, places: Int[np.ndarray, " c"], n_classes: int) -> "ClassStatistics":
+        """Return statistics of ``n_classes`` classes, those at hand moved to ``places``, the others zero."""
+        if self.n_classes == 0:
+            return ClassStatistics.zeros(n_classes, self.n_features, dtype=self.gram.dtype, device=self.gram.device)
+        if self.n_classes == n_classes:
+            return self
+        order = np.full(n_classes, self.n_classes)  # of classes that were not seen: one of zeros
+        order[places] = np.arange(self.n_classes)
+        return self.grow(self.n_classes + 1).take(torch.from_numpy(order))
+
     def __add__(self, other: "ClassStatistics") -> "ClassStatistics":
         return self._combine(other, 1.0)
 
@@ -151,6 +161,29 @@ class ClassStatistics:
             torch.add(a.feature_sum, b.feature_sum, alpha=sign),
             torch.add(a.gram, b.gram, alpha=sign),
         )
+
+
+def without_rows(statistics: ClassStatistics, own: ClassStatistics) -> ClassStatistics:
+    """Return statistics less those of rows that must be among them, as ``-`` does, but checked and free of rounding.
+
+    Examples
+    --------
+    >>> rows = ClassStatistics.from_rows([[1.0], [2.0]], [0, 0])
+    >>> without_rows(rows, rows).gram.flatten()
+    tensor([0.], dtype=torch.float64)
+    """
+    rest = statistics - own
+    diagonal, before = (x.gram.diagonal(dim1=-2, dim2=-1) for x in (rest, statistics))
+    short = (rest.count < -1e-9 * (1.0 + statistics.count)) | (diagonal < -1e-9 * (1.0 + before)).any(-1)
+    if bool(short.any()):
+        raise InvalidArgumentError(
+            "unlearn was given rows that were not learnt: less than nothing would be left of class number "
+            f"{int(short.nonzero()[0])}."
+        )
+    gone = rest.count <= 1e-9 * (1.0 + statistics.count)
+    for tensor in vars(rest).values():
+        tensor[gone] = 0.0  # rounding errors
+    return rest
 
 
 class RowBlock(NamedTuple):

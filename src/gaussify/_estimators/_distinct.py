@@ -1,0 +1,70 @@
+"""Hashes of rows by their contents, and repeated rows as one row with the sum of their weights."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+
+_IN_CACHE = 1 << 14  # numbers that are hashed at a time
+
+
+class DistinctRows(NamedTuple):
+    """Rows no two of which are equal in features and label."""
+
+    features: Floats  # (n, d)
+    labels: Indices  # (n,)
+    weight: Floats  # (n,)
+
+
+def distinct_rows(features: Floats, labels: Indices, weight: Floats | None, *, seed: int) -> DistinctRows:
+    """Return each row once, with the sum of its weights, in the order of a hash; rows of no weight are left out.
+
+    So the result does not depend on the order of the rows, a row of weight two is that row twice, and any number of
+    rows at the beginning is a random sample.
+
+    Examples
+    --------
+    >>> distinct_rows(np.array([[1.0], [2.0], [1.0]]), np.array([0, 1, 0]), None, seed=0).weight.sum()
+    3.0
+    """
+    weight = np.ones(len(labels)) if weight is None else weight
+    key = mix(mix(row_sums(features, multipliers(seed, features.shape[1])) ^ mix(labels.astype(np.uint64))))
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    total = np.bincount(place, weight).astype(np.float64)
+    there = total > 0.0
+    first = first[there]
+    return DistinctRows(features[first], labels[first], total[there])
+
+
+def row_sums(features: Floats, factors: Keys) -> Keys:
+    """Return 64 bits a row: random multiples of the halves of all numbers, added up.
+
+    Exact integers, so the same in any batch; no two rows are likely to share a sum [1]_.
+
+    References
+    ----------
+    .. [1] D. Lemire, O. Kaser, "Strongly universal string hashing is fast", 2014.
+    """
+    rows = max(1, _IN_CACHE // features.shape[1])
+    if len(features) > rows:
+        return np.concatenate([row_sums(features[i : i + rows], factors) for i in range(0, len(features), rows)])
+    halves = np.add(features, 0.0, order="C").view(np.uint32)  # adding zero makes minus zero plus zero
+    halves ^= halves >> 20  # short numbers have all their bits at the top, and sums would end in zeros
+    return halves.astype(np.uint64).dot(factors)
+
+
+def mix(bits: Keys) -> Keys:
+    """Return half a round of splitmix64."""
+    mixed = bits ^ (bits >> np.uint64(32))
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def multipliers(seed: int, n_features: int) -> Keys:
+    """Return two random numbers a feature, the first of which do not depend on how many there are."""
+    return np.random.default_rng(seed).integers(0, 2**64, size=2 * n_features, dtype=np.uint64)

@@ -1,0 +1,86 @@
+"""How labels become Gaussians: method, alpha_eps and temperature, by how well rows are predicted."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gaussify._estimators import (
+    FIRST_ALPHA,
+    Criterion,
+    LabelParameters,
+    as_alpha,
+    best_label_choice,
+    best_temperature,
+    mean_nll,
+)
+from gaussify.gp._models import Latents
+from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PseudoTargets
+
+
+class LabelChoice(NamedTuple):
+    """The numbers in use."""
+
+    method: LikelihoodMethod
+    alpha_eps: Float[Tensor, "*c"]
+    temperature: float
+    score: float | None
+    """Mean log-likelihood of a row by the criterion, where it was computed."""
+
+
+def choose_label(
+    judge: Callable[[PseudoTargets, bool], Latents],
+    labels: Int[Tensor, " n"],
+    weight: Float[Tensor, " n"],
+    given: LabelParameters,
+    n_classes: int,
+) -> LabelChoice:
+    """Return the best numbers where they are not given; ``judge`` gives the latents of rows for a target table."""
+    attempt = partial(_attempt, judge, labels, weight, given, n_classes)
+    methods, alpha_eps = given.methods(n_classes), given.alpha_eps
+    method = methods[0]
+    if alpha_eps is None or len(methods) > 1:
+        best = best_label_choice(partial(attempt, rough=True), _score, methods, alpha_eps)
+        method, alpha_eps = best.method, best.alpha_eps
+    return attempt(method, alpha_eps)
+
+
+def first_choice(given: LabelParameters, n_classes: int) -> LabelChoice:
+    """Return what hyperparameters are learnt with, before there is anything to choose by."""
+    alpha_eps = as_alpha(FIRST_ALPHA) if given.alpha_eps is None else given.alpha_eps
+    temperature = 1.0 if given.temperature is None else given.temperature
+    return LabelChoice(given.methods(n_classes)[0], alpha_eps, temperature, None)
+
+
+def make_table(given: LabelParameters, n_classes: int, choice: LabelChoice) -> tuple[ClassLikelihood, PseudoTargets]:
+    """Return the likelihood of a choice, and its target table in float64."""
+    likelihood = given.likelihood(n_classes, choice.method, choice.alpha_eps)
+    return likelihood, PseudoTargets(*(part.double() for part in likelihood.target_table()))
+
+
+def _attempt(
+    judge: Callable[[PseudoTargets, bool], Latents],
+    labels: Int[Tensor, " n"],
+    weight: Float[Tensor, " n"],
+    given: LabelParameters,
+    n_classes: int,
+    method: LikelihoodMethod,
+    alpha_eps: Float[Tensor, "*c"],
+    *,
+    rough: bool = False,
+) -> LabelChoice:
+    choice = LabelChoice(method, alpha_eps, 1.0 if given.temperature is None else given.temperature, None)
+    likelihood, table = make_table(given, n_classes, choice)
+    mean, variance = judge(table, given.criterion is Criterion.LEAVE_ONE_OUT)
+    if given.temperature is None:
+        choice = choice._replace(temperature=best_temperature(likelihood, mean, variance, labels, weight, rough=rough))
+    with torch.no_grad():
+        return choice._replace(score=-mean_nll(likelihood, mean, variance, labels, weight, choice.temperature))
+
+
+def _score(choice: LabelChoice) -> float:
+    assert choice.score is not None
+    return choice.score

@@ -1,0 +1,573 @@
+"""Gaussian process classification as regression on matched targets."""
+
+import copy
+import os
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from gaussify._estimators import (
+    Floats,
+    Indices,
+    StreamingClassifier,
+    distinct_rows,
+    pack_classes,
+    plain,
+    unchanged_on_error,
+    unpack_classes,
+)
+from gaussify._persistence import read_model, write_model
+from gaussify.exceptions import InvalidArgumentError, ModelFileError
+from gaussify.gp._choice import LabelChoice, choose_label, first_choice, make_table
+from gaussify.gp._exact import exact_evidence
+from gaussify.gp._inducing import InducingInit, first_points
+from gaussify.gp._kernels import add_log_priors, make_kernel
+from gaussify.gp._model_file import pack_choice, pack_model, unpack_choice, unpack_model, unpack_scaling
+from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, Latents, SparseModel
+from gaussify.gp._objective import SortedRows, accumulate_gradient
+from gaussify.gp._parameters import Given, checked_parameters
+from gaussify.gp._scaling import Scaling, fit_scaling
+from gaussify.gp._search import SearchReport, maximise
+from gaussify.likelihoods import ClassLikelihood, PseudoTargets
+from gaussify.posterior import without_rows
+
+_FORMAT = 1
+_MANY_ROWS = 5000  # whose exact model takes minutes and gigabytes
+_CUSTOM = "custom"  # stands for a kernel object in files
+_Model = TypeVar("_Model", bound="GPClassifier")
+
+
+class GPClassifier(StreamingClassifier):
+    r"""Gaussian process classification, at the cost of one regression whatever the number of classes.
+
+    Each label is a Gaussian observation of the latents (:class:`~gaussify.SoftmaxLikelihood`), so hyperparameters
+    maximise the evidence of a regression with two variances, and predictions are in closed form. Exact models share one
+    factorisation between all classes. Sparse models (``n_inducing``) maximise Titsias' collapsed bound, a function of
+    class statistics: objective and gradient cost n m² whatever the number of classes, in bounded memory; rows can be
+    added, merged and unlearnt once hyperparameters are fixed.
+
+    Parameters
+    ----------
+    kernel : gpytorch.kernels.Kernel, {"rbf", "matern12", "matern32", "matern52", "linear"} or None
+        Covariance of the latents. By default, and by name, one lengthscale for each feature, and a variance. A kernel
+        object is copied and begins with the parameters it has.
+    n_inducing : int or None
+        Number of inducing points; None is the exact model, for up to a few thousand rows.
+    objective : {"matched"}
+        What hyperparameters maximise: the evidence of the Gaussian model, or the bound on it.
+    method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
+        How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
+        ``criterion``.
+    alpha_eps : float, one per class, or "auto"
+        Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.1, and predictions
+        use the best of a grid from 0.001 to 1 by ``criterion``.
+    temperature : float or "auto"
+        Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
+    scaling : {"standard", "quantile", None}
+        Of inputs: to mean zero and variance one; by rank to normal quantiles, for heavy tails and outliers; or none. It
+        is learnt by ``fit`` and stays.
+    likelihood : {"auto", "softmax", "logistic"}
+        One latent a class, or for two classes a single one; ``"auto"`` is softmax, the better on most data.
+    inducing : {"kmeans", "greedy"} or array-like of shape (n_inducing, n_features)
+        Where inducing points begin: at centres of clusters, at rows of largest conditional variance, or as given.
+    learn_inducing : bool
+        Whether they move with the hyperparameters.
+    shared_kernel : bool
+        Whether all latents share kernel and inducing points; if not, the cost is that of one model for each class.
+    n_inducing_predict : int or None
+        With more inducing points for predictions than were used to learn the kernel, they cost one pass, no search.
+    max_iter : int
+        Iterations of the search at most; 0 leaves kernel and inducing points where they begin.
+    tol : float
+        The search ends when ten iterations together improve the objective by less than this for each row.
+    label_variance : float
+        Variance of a label for ``method="gauss"``.
+    criterion : {"leave-one-out", "training"}
+        What ``method``, ``alpha_eps`` and ``temperature`` are chosen by: the predictive log-likelihood of rows, each
+        from all others, in closed form, or the paper's log-likelihood of the training rows.
+    sample_size : int
+        How many rows that is computed on, at most.
+    predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
+        How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
+    verbose : bool
+        Whether to print the progress of the search.
+    random_state : int
+        Seed of the first inducing points.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    kernel_ : gpytorch.kernels.Kernel, or list of them
+        With the hyperparameters that were learnt, for scaled inputs; one for each latent unless they share it.
+    inducing_points_ : ndarray of shape (m, n_features), or list of them
+        In scaled units.
+    method_, alpha_eps_, temperature_ : str, float or ndarray, float
+        The numbers in use.
+    score_ : float or None
+        Mean log-likelihood of a row by ``criterion``, with these numbers.
+    objective_value_ : float
+        Evidence or bound at the hyperparameters that were learnt.
+    search_ : list of SearchReport
+        How the search went, for each kernel.
+    n_rows_seen_ : int
+        How many rows were learnt.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = GPClassifier().fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2])
+    0.96
+    >>> mean, variance = model.predict_latent(X[:5])
+
+    With inducing points, rows can be added later:
+
+    >>> sparse = GPClassifier(n_inducing=20).fit(X[::2], y[::2])
+    >>> sparse.partial_fit(X[1::2], y[1::2]).n_rows_seen_
+    150
+    """
+
+    # What was learnt
+    n_features_in_: int
+    n_rows_seen_: int
+    objective_value_: float
+    search_: list[SearchReport]
+    _given: Given
+    _scaling: Scaling
+    _model: LatentModel | None
+    _choice: LabelChoice
+    # What follows from it
+    _predict: tuple[ClassLikelihood, Callable[[Tensor], Latents]] | None
+
+    def __init__(
+        self,
+        kernel: Any = None,  # checked when they are used, as scikit-learn wants it
+        n_inducing: Any = None,
+        objective: Any = "matched",
+        method: Any = "variational",
+        alpha_eps: Any = "auto",
+        temperature: Any = "auto",
+        *,
+        scaling: Any = "standard",
+        likelihood: Any = "auto",
+        inducing: Any = "kmeans",
+        learn_inducing: Any = True,
+        shared_kernel: Any = True,
+        n_inducing_predict: Any = None,
+        max_iter: Any = 200,
+        tol: Any = 1e-4,
+        label_variance: Any = 1.0,
+        criterion: Any = "leave-one-out",
+        sample_size: Any = 2000,
+        predictive: Any = "quadrature",
+        verbose: Any = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.n_inducing = n_inducing
+        self.objective = objective
+        self.method = method
+        self.alpha_eps = alpha_eps
+        self.temperature = temperature
+        self.scaling = scaling
+        self.likelihood = likelihood
+        self.inducing = inducing
+        self.learn_inducing = learn_inducing
+        self.shared_kernel = shared_kernel
+        self.n_inducing_predict = n_inducing_predict
+        self.max_iter = max_iter
+        self.tol = tol
+        self.label_variance = label_variance
+        self.criterion = criterion
+        self.sample_size = sample_size
+        self.predictive = predictive
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def partial_fit(self: _Model, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> _Model:
+        """Learn from more rows, hyperparameters and scaling fixed; the first rows are fitted.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for ``fit``. The first rows must be of at least two classes.
+        classes : array-like, optional
+            Labels that there are or will be; others may turn up later where latents share a kernel.
+        """
+        if hasattr(self, "classes_"):
+            self._sparse("partial_fit")
+        return super().partial_fit(X, y, classes, sample_weight)
+
+    def predict_latent(self, X: Any) -> tuple[Floats, Floats]:
+        """Return mean and variance of the latents, (n, n_latents) each, divided by the temperature and its square."""
+        mean, variance = self._latent(self._check_features(X))
+        return mean.numpy(), variance.numpy()
+
+    def merge(self: _Model, other: "GPClassifier") -> _Model:
+        """Learn all that ``other`` has learnt from other rows with the same hyperparameters, see ``blank_copy``."""
+        check_is_fitted(self, "classes_")
+        if not isinstance(other, GPClassifier):
+            raise InvalidArgumentError(f"merge takes another GPClassifier; got one {type(other).__name__}.")
+        check_is_fitted(other, "classes_")
+        own, theirs = self._sparse("merge"), other._sparse("merge")
+        if not _same_features(own, theirs) or not self._scaling.equals(other._scaling):
+            raise InvalidArgumentError(
+                "Models to merge must have the same hyperparameters, inducing points and scaling. Fit one, and let "
+                "others learn their rows with copies of it: fitted.blank_copy().partial_fit(X, y)."
+            )
+        if (self.classes_.dtype.kind == "U") != (other.classes_.dtype.kind == "U"):
+            raise InvalidArgumentError("Models to merge must have labels of the same type, text or numbers.")
+        with unchanged_on_error(self):
+            self._admit(other.classes_)
+            own = self._sparse("merge")
+            places = np.searchsorted(self.classes_, other.classes_)
+            spread = [statistics.spread(places, len(self.classes_)) for statistics in theirs.statistics]
+            self._model = own.with_statistics([a + b for a, b in zip(own.statistics, spread, strict=True)])
+            self.n_rows_seen_ += other.n_rows_seen_
+            self._predict = None
+        return self
+
+    def unlearn(self: _Model, X: Any, y: Any, sample_weight: Any = None) -> _Model:
+        """Take out rows that were learnt before; hyperparameters stay. Rows not learnt are refused where it shows."""
+        check_is_fitted(self, "classes_")
+        model = self._sparse("unlearn")
+        with unchanged_on_error(self):
+            X, y, sample_weight = self._check_rows(X, y, sample_weight, first=False)
+            index = self._find(y)
+            if index is None:
+                unknown = np.setdiff1d(y, self.classes_)[0]
+                raise InvalidArgumentError(f"unlearn was given the label {unknown!s}, of which no row was learnt.")
+            weight = None if sample_weight is None else torch.from_numpy(sample_weight)
+            own = model.statistics_of(self._scaled(X), torch.from_numpy(index), weight, len(self.classes_))
+            self._model = model.with_statistics(
+                [without_rows(all_rows, some) for all_rows, some in zip(model.statistics, own, strict=True)]
+            )
+            self.n_rows_seen_ = max(0, self.n_rows_seen_ - len(X))
+            self._predict = None
+        return self
+
+    def blank_copy(self: _Model) -> _Model:
+        """Return a copy with the same hyperparameters, scaling and classes, and no rows: to learn a shard with."""
+        check_is_fitted(self, "classes_")
+        model = self._sparse("blank_copy")
+        twin = copy.copy(self)
+        twin._model = SparseModel(model.features, len(self.classes_))
+        twin.n_rows_seen_, twin._predict = 0, None
+        return twin
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one file (safetensors and JSON), atomically; a sparse one without any training row."""
+        check_is_fitted(self, "classes_")
+        assert self._model is not None
+        params = {name: plain(value) for name, value in self.get_params(deep=False).items()}
+        if isinstance(self.kernel, Kernel):
+            params["kernel"] = _CUSTOM
+        choice, model = pack_choice(self._choice), pack_model(self._model)
+        config = {
+            "params": params,
+            "classes": pack_classes(self.classes_),
+            "n_features": self.n_features_in_,
+            "feature_names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
+            "n_rows_seen": self.n_rows_seen_,
+            "objective_value": self.objective_value_,
+            "search": [list(report) for report in self.search_],
+            "scaling_is_clamped": self._scaling.is_clamped,
+            "choice": choice.config,
+            "model": model.config,
+        }
+        scaling = {name: torch.from_numpy(getattr(self._scaling, name)) for name in ("knots", "values")}
+        tensors = choice.tensors | model.tensors | {f"scaling.{name}": part for name, part in scaling.items()}
+        write_model(path, type(self).__name__, _FORMAT, config, tensors)
+
+    @classmethod
+    def load(cls: type[_Model], path: str | os.PathLike[str], kernel: Kernel | None = None) -> _Model:
+        """Return the model that ``save`` wrote; a file that is not one gets an error, and never runs anything.
+
+        Parameters
+        ----------
+        path
+            Of the file.
+        kernel
+            If the model was given a kernel object: one of the same form, whose parameters are then those of the file.
+        """
+        config, tensors = read_model(path, cls.__name__, _FORMAT)
+        try:
+            params = config["params"]
+            if params["kernel"] == _CUSTOM:
+                if kernel is None:
+                    raise InvalidArgumentError(
+                        f"{path} holds a {cls.__name__} with a kernel of your own, of which files hold the parameters "
+                        "alone; give load(path, kernel=...) one of the same form."
+                    )
+                params = params | {"kernel": kernel}
+            model = cls(**params)
+            model._restore(config, tensors)
+        except InvalidArgumentError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError) as error:
+            raise ModelFileError(f"{path} does not hold a complete {cls.__name__}: {error!s}.") from None
+        return model
+
+    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Take over what ``save`` wrote."""
+        self.n_features_in_ = int(config["n_features"])
+        if config["feature_names"] is not None:
+            self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
+        self._begin(self.n_features_in_)
+        classes = unpack_classes(config)
+        self._admit(classes)
+        self._scaling = unpack_scaling(config, tensors)
+        self._choice = unpack_choice(config, tensors, len(classes))
+        blank = make_kernel(self.kernel, torch.ones(self.n_features_in_).double(), 1.0, owner=type(self).__name__)
+        self._model = unpack_model(config, tensors, blank, n_classes=len(classes), n_features=self.n_features_in_)
+        self.n_rows_seen_, self.objective_value_ = int(config["n_rows_seen"]), float(config["objective_value"])
+        self.search_ = [SearchReport(*report) for report in config["search"]]
+
+    @property
+    def method_(self) -> str:
+        check_is_fitted(self, "classes_")
+        return str(self._choice.method)
+
+    @property
+    def alpha_eps_(self) -> Any:
+        check_is_fitted(self, "classes_")
+        return plain(self._choice.alpha_eps)
+
+    @property
+    def temperature_(self) -> float:
+        check_is_fitted(self, "classes_")
+        return self._choice.temperature
+
+    @property
+    def score_(self) -> float | None:
+        check_is_fitted(self, "classes_")
+        return self._choice.score
+
+    @property
+    def kernel_(self) -> Any:
+        check_is_fitted(self, "classes_")
+        assert self._model is not None
+        return self._model.kernels[0] if len(self._model.kernels) == 1 else list(self._model.kernels)
+
+    @property
+    def inducing_points_(self) -> Any:
+        check_is_fitted(self, "classes_")
+        points = [features.points.numpy().copy() for features in self._sparse("inducing_points_").features]
+        return points[0] if len(points) == 1 else points
+
+    def _begin(self, n_features: int) -> None:
+        self._given = checked_parameters(self)
+        self._model = self._predict = None
+        self.n_rows_seen_ = 0
+
+    def _make_room(self, places: Indices, classes: NDArray) -> None:
+        self._given.label.check_number_of_classes(len(classes), type(self).__name__)
+        self._predict = None
+        if self._model is None:
+            return
+        model = self._sparse("a new class")
+        if len(model.kernels) > 1:
+            raise InvalidArgumentError(
+                f"{type(self).__name__} with shared_kernel=False has kernels for the classes of the first rows only; "
+                f"got {len(classes) - len(places)} more. Declare them in the first call: partial_fit(classes=[...])."
+            )
+        self._model = model.with_statistics([own.spread(places, len(classes)) for own in model.statistics])
+
+    def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+        if self._model is None:
+            self._learn_everything(X, labels, sample_weight)
+        else:
+            model = self._sparse("partial_fit").copy()
+            weight = None if sample_weight is None else torch.from_numpy(sample_weight.copy())
+            model.learn(self._scaled(X), torch.from_numpy(labels), weight)
+            self._model = model
+        self._predict = None
+        self.n_rows_seen_ += len(X)
+
+    def _learn_everything(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+        """Learn scaling, hyperparameters and label parameters."""
+        given, owner = self._given, type(self).__name__
+        distinct = distinct_rows(X, labels, sample_weight, seed=given.seed)
+        if len(np.unique(distinct.labels)) < 2:
+            raise InvalidArgumentError(
+                f"{owner} needs rows of at least two classes to learn hyperparameters from; got only the class "
+                f"{self.classes_[distinct.labels[0]] if len(distinct.labels) else None!s}."
+            )
+        n_rows = len(distinct.labels)
+        if given.n_inducing is None and n_rows > _MANY_ROWS:
+            warnings.warn(
+                f"An exact {owner} of {n_rows} rows needs {8e-9 * n_rows**2:.1f} GB for each of several matrices, and "
+                "its time grows with the cube of the rows; n_inducing=200 is a model of fixed size.",
+                UserWarning,
+                stacklevel=4,
+            )
+        self._scaling = fit_scaling(distinct.features, distinct.weight, given.scaling)
+        n_classes = len(self.classes_)
+        rows = SortedRows.of(
+            self._scaled(distinct.features),
+            torch.from_numpy(distinct.labels),
+            torch.from_numpy(distinct.weight),
+            n_classes=n_classes,
+        )
+        first = first_choice(given.label, n_classes)
+        _, table = make_table(given.label, n_classes, first)
+        kernel = make_kernel(self.kernel, *_first_scales(rows, table), owner=owner)
+        model = (
+            self._search_sparse(rows, table, kernel) if given.n_inducing else self._search_exact(rows, table, kernel)
+        )
+        # rows are in the order of a hash within each class, so those at regular distances are a sample
+        places = torch.linspace(0, n_rows - 1, min(n_rows, given.sample_size)).round().long()
+        some = rows.take(places)
+        self._choice = choose_label(model.judge(rows, places), some.labels, some.weight, given.label, n_classes)
+        self._model = model
+
+    def _search_exact(self, rows: SortedRows, table: PseudoTargets, kernel: Kernel) -> ExactModel:
+        tables = self._tables(table)
+        kernels = [copy.deepcopy(kernel) for _ in tables]
+
+        def objective_of(kernel: Kernel, own: PseudoTargets) -> Callable[[], float]:
+            def objective() -> float:
+                covariance = kernel(rows.features).to_dense()
+                value = exact_evidence(covariance, rows.labels, own, rows.weight).value
+                value.backward()
+                return value.item() + add_log_priors(kernel)
+
+            return objective
+
+        self._maximise(
+            [
+                (objective_of(kernel, own), list(kernel.parameters()))
+                for kernel, own in zip(kernels, tables, strict=True)
+            ],
+            rows,
+        )
+        return ExactModel(kernels, rows)
+
+    def _search_sparse(self, rows: SortedRows, table: PseudoTargets, kernel: Kernel) -> SparseModel:
+        given, tables = self._given, self._tables(table)
+        assert given.n_inducing is not None
+        if isinstance(given.inducing, InducingInit):
+            points = first_points(given.inducing, given.n_inducing, rows.features, rows.weight, kernel, given.seed)
+        else:
+            points = self._scaled(given.inducing.numpy())
+        kernels = [copy.deepcopy(kernel) for _ in tables]
+        all_points = [points.clone().requires_grad_(given.learn_inducing) for _ in tables]
+
+        def objective_of(kernel: Kernel, points: Tensor, own: PseudoTargets) -> Callable[[], float]:
+            return lambda: accumulate_gradient(kernel, points, rows, own).value + add_log_priors(kernel)
+
+        self._maximise(
+            [
+                (objective_of(*parts), [*parts[0].parameters(), *([parts[1]] if given.learn_inducing else [])])
+                for parts in zip(kernels, all_points, tables, strict=True)
+            ],
+            rows,
+        )
+        features = [
+            InducingFeatures.of(kernel, self._points_to_predict(own.detach(), rows, kernel))
+            for kernel, own in zip(kernels, all_points, strict=True)
+        ]
+        model = SparseModel(features, rows.n_classes)
+        model.learn(rows.features, rows.labels, None if bool((rows.weight == 1.0).all()) else rows.weight)
+        return model
+
+    def _points_to_predict(self, points: Tensor, rows: SortedRows, kernel: Kernel) -> Tensor:
+        """The points that were learnt, and more if so many are wanted for predictions."""
+        wanted = self._given.n_inducing_predict
+        if wanted is None or wanted <= len(points):
+            return points
+        more = first_points(
+            InducingInit.KMEANS, wanted - len(points), rows.features, rows.weight, kernel, self._given.seed
+        )
+        return torch.cat([points, more])
+
+    def _tables(self, table: PseudoTargets) -> list[PseudoTargets]:
+        """The part of the table that each kernel has to do with."""
+        if self._given.shared_kernel:
+            return [table]
+        return [PseudoTargets(*(part[:, [k]] for part in table)) for k in range(table.mean.shape[1])]
+
+    def _maximise(self, searches: Sequence[tuple[Callable[[], float], list[Tensor]]], rows: SortedRows) -> None:
+        given = self._given
+        self.search_ = []
+        for number, (objective, parameters) in enumerate(searches):
+            title = f"kernel {number + 1} of {len(searches)}, " if len(searches) > 1 else ""
+            report = _Progress(title) if self.verbose else None
+            self.search_.append(
+                maximise(
+                    objective,
+                    parameters,
+                    scale=float(rows.weight.sum()),
+                    max_iter=given.max_iter,
+                    tol=given.tol,
+                    report=report,
+                )
+            )
+        self.objective_value_ = sum(report.value for report in self.search_)
+
+    def _probs(self, X: Floats) -> Floats:
+        mean, variance = self._latent(X)
+        likelihood, _ = self._current()
+        return likelihood.predict_proba(mean, variance, self._given.label.predictive).numpy()
+
+    def _latent(self, X: Floats) -> Latents:
+        mean, variance = self._current()[1](self._scaled(X))
+        return mean / self._choice.temperature, variance / self._choice.temperature**2
+
+    def _current(self) -> tuple[ClassLikelihood, Callable[[Tensor], Latents]]:
+        if self._predict is None:
+            assert self._model is not None
+            likelihood, table = make_table(self._given.label, len(self.classes_), self._choice)
+            self._predict = likelihood, self._model.posterior(table)
+        return self._predict
+
+    def _scaled(self, X: Floats) -> Float[Tensor, "n d"]:
+        return torch.from_numpy(self._scaling(X))
+
+    def _sparse(self, what: str) -> SparseModel:
+        if not isinstance(self._model, SparseModel):
+            raise InvalidArgumentError(
+                f"{type(self).__name__} has {what} with inducing points only, as an exact model is a function of all "
+                "rows; give n_inducing, or fit again with all rows."
+            )
+        return self._model
+
+
+class _Progress:
+    """Print the objective after the first iterations, then about once a second."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._start, self._last = title, time.perf_counter(), -np.inf
+
+    def __call__(self, iteration: int, value: float) -> None:
+        seconds = time.perf_counter() - self._start
+        if seconds - self._last >= 1.0:
+            self._last = seconds
+            print(f"{self._title}iteration {iteration}: objective {value:.6g}, {seconds:.1f} s", flush=True)
+
+
+def _first_scales(rows: SortedRows, table: PseudoTargets) -> tuple[Float[Tensor, " d"], float]:
+    """Standard deviation of each feature, and the variance of what a latent is observed to be."""
+    share = rows.weight / rows.weight.sum()
+    spread = (share @ (rows.features - share @ rows.features).square()).sqrt()
+    targets = table.mean[rows.labels]
+    variance = float((share @ (targets - share @ targets).square()).mean())
+    return torch.where(spread > 0.0, spread, 1.0), max(variance, 1e-2)
+
+
+def _same_features(a: SparseModel, b: SparseModel) -> bool:
+    return len(a.features) == len(b.features) and all(
+        torch.equal(own.points, theirs.points) and torch.equal(own.inverse, theirs.inverse)
+        for own, theirs in zip(a.features, b.features, strict=True)
+    )

@@ -1,0 +1,105 @@
+"""Kernels: any of GPyTorch, or one by its name."""
+
+import copy
+import math
+from enum import StrEnum
+from typing import Any
+
+import torch
+from gpytorch.constraints import Positive
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.priors import LogNormalPrior
+from jaxtyping import Float
+from torch import Tensor
+
+from gaussify._validation import check_option
+from gaussify.exceptions import InvalidArgumentError
+
+# Of logarithms of lengthscales, a priori: over five orders of magnitude, so that it matters where rows are few.
+_PRIOR_SHIFT, _PRIOR_SCALE = 2.0**0.5, 3.0**0.5
+
+
+class KernelName(StrEnum):
+    """Kernels that have a name; all but the linear one are scaled and have a lengthscale for each feature."""
+
+    RBF = "rbf"
+    """Exponentiated quadratic: functions with all derivatives."""
+    MATERN12 = "matern12"
+    """Matérn 1/2: rough functions."""
+    MATERN32 = "matern32"
+    """Matérn 3/2: functions with one derivative."""
+    MATERN52 = "matern52"
+    """Matérn 5/2: functions with two derivatives."""
+    LINEAR = "linear"
+    """Linear functions."""
+
+
+def make_kernel(kernel: Any, spread: Float[Tensor, " d"], variance: float, *, owner: str) -> Kernel:
+    r"""Return a kernel in float64 to begin a search with.
+
+    Parameters
+    ----------
+    kernel : None, name or gpytorch.kernels.Kernel
+        None is ``"rbf"``. A kernel is copied, and begins with the parameters that it has.
+    spread : tensor of shape (d,)
+        Standard deviation of each feature; a named kernel begins with lengthscales of :math:`\sqrt d` times that, about
+        the distance of two rows, and has a broad log-normal prior of them [1]_.
+    variance : float
+        Of a latent, about.
+    owner : str
+        Whose parameter it is, for errors.
+
+    References
+    ----------
+    .. [1] C. Hvarfner, E. Hellsten, L. Nardi, "Vanilla Bayesian optimization performs great in high dimensions",
+       ICML 2024.
+
+    Examples
+    --------
+    >>> make_kernel("rbf", torch.tensor([1.0, 2.0]).double(), 9.0, owner="example").base_kernel.lengthscale.tolist()
+    [[1.41, 2.83]]
+    """
+    if isinstance(kernel, Kernel):
+        if kernel.batch_shape != torch.Size():
+            raise InvalidArgumentError(
+                f"The 'kernel' parameter of {owner} must have no batch_shape; got {tuple(kernel.batch_shape)}. "
+                "shared_kernel=False gives each class a kernel of its own."
+            )
+        return copy.deepcopy(kernel).double()
+    if kernel is not None and not isinstance(kernel, str):
+        raise InvalidArgumentError(
+            f"The 'kernel' parameter of {owner} must be a kernel of GPyTorch or the name of one; got {kernel!r}."
+        )
+    name = KernelName.RBF if kernel is None else check_option(kernel, KernelName, name="kernel", owner=owner)
+    positive = Positive(torch.exp, torch.log)  # logarithms of parameters are of one scale, which L-BFGS likes
+    d = len(spread)
+    if name is KernelName.LINEAR:
+        linear = LinearKernel(variance_constraint=positive).double()
+        linear.initialize(variance=variance / float(spread.square().sum()))
+        return linear
+    prior = LogNormalPrior((_PRIOR_SHIFT + math.log(d) / 2.0) + spread.log(), torch.full_like(spread, _PRIOR_SCALE))
+    options = {"ard_num_dims": d, "lengthscale_constraint": positive, "lengthscale_prior": prior}
+    base = RBFKernel(**options) if name is KernelName.RBF else MaternKernel(_SMOOTHNESS[name], **options)
+    scaled = ScaleKernel(base, outputscale_constraint=copy.deepcopy(positive)).double()
+    scaled.initialize(outputscale=variance)
+    scaled.base_kernel.initialize(lengthscale=d**0.5 * spread)
+    return scaled
+
+
+def add_log_priors(kernel: Kernel) -> float:
+    """Return the log-density of the priors that a kernel has, and add its gradient to that of the kernel's parameters.
+
+    Examples
+    --------
+    >>> add_log_priors(RBFKernel())
+    0.0
+    """
+    terms = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in kernel.named_priors()]
+    if not terms:
+        return 0.0
+    total = torch.stack(terms).sum()
+    total.backward()
+    return total.item()
+
+
+_SMOOTHNESS = {KernelName.MATERN12: 0.5, KernelName.MATERN32: 1.5, KernelName.MATERN52: 2.5}

@@ -1,0 +1,96 @@
+"""What a file says about a Gaussian process model, part by part, and the parts again, checked."""
+
+import copy
+import math
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from gaussify._estimators import Packed, expect, expect_numbers
+from gaussify.gp._choice import LabelChoice
+from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, SparseModel
+from gaussify.gp._objective import SortedRows
+from gaussify.gp._scaling import Scaling
+from gaussify.likelihoods import LikelihoodMethod
+from gaussify.posterior import ClassStatistics
+
+
+def pack_choice(choice: LabelChoice) -> Packed:
+    """Return the label parameters in use."""
+    config = {"method": str(choice.method), "temperature": choice.temperature, "score": choice.score}
+    return Packed(config, {"choice.alpha_eps": choice.alpha_eps})
+
+
+def unpack_choice(config: dict[str, Any], tensors: dict[str, Tensor], n_classes: int) -> LabelChoice:
+    """Return them again."""
+    saved, alpha_eps = config["choice"], tensors["choice.alpha_eps"]
+    expect_numbers(alpha_eps, (n_classes,) if alpha_eps.ndim else (), "alpha_eps", positive=True)
+    choice = LabelChoice(LikelihoodMethod(saved["method"]), alpha_eps, float(saved["temperature"]), saved["score"])
+    expect(0.0 < choice.temperature < math.inf, "temperature is positive")
+    return choice
+
+
+def unpack_scaling(config: dict[str, Any], tensors: dict[str, Tensor]) -> Scaling:
+    """Return the scaling of inputs."""
+    knots, values = tensors["scaling.knots"], tensors["scaling.values"]
+    shape = (len(knots), int(config["n_features"]))
+    expect(len(knots) >= 1, "scaling has knots")
+    expect_numbers(knots, shape, "knots")
+    expect_numbers(values, shape, "values")
+    return Scaling(knots.numpy(), values.numpy(), bool(config["scaling_is_clamped"]))
+
+
+def pack_model(model: LatentModel) -> Packed:
+    """Return kernels with inducing points and statistics, or with all rows."""
+    tensors = {
+        f"kernel{i}.{name}": parameter.detach()
+        for i, kernel in enumerate(model.kernels)
+        for name, parameter in kernel.named_parameters()
+    }
+    config: dict[str, Any] = {"n_kernels": len(model.kernels), "is_sparse": isinstance(model, SparseModel)}
+    if isinstance(model, SparseModel):
+        for i, (features, statistics) in enumerate(zip(model.features, model.statistics, strict=True)):
+            tensors[f"points{i}"] = features.points
+            tensors |= {f"statistics{i}.{name}": part for name, part in vars(statistics).items()}
+    elif isinstance(model, ExactModel):
+        rows = model.rows
+        tensors |= {"rows.features": rows.features, "rows.labels": rows.labels, "rows.weight": rows.weight}
+    return Packed(config, tensors)
+
+
+def unpack_model(
+    config: dict[str, Any], tensors: dict[str, Tensor], kernel: Kernel, *, n_classes: int, n_features: int
+) -> LatentModel:
+    """Return the model; ``kernel`` is one of the right form."""
+    saved = config["model"]
+    kernels = []
+    for i in range(int(saved["n_kernels"])):
+        own = copy.deepcopy(kernel)
+        for name, parameter in own.named_parameters():
+            value = tensors[f"kernel{i}.{name}"]
+            expect_numbers(value, tuple(parameter.shape), f"parameter {name} of the kernel")
+            with torch.no_grad():
+                parameter.copy_(value)
+        kernels.append(own)
+    expect(len(kernels) > 0, "there is a kernel")
+    if saved["is_sparse"]:
+        features, statistics = [], []
+        for i, own in enumerate(kernels):
+            points = tensors[f"points{i}"]
+            expect_numbers(points, (len(points), n_features), "points")
+            features.append(InducingFeatures.of(own, points))
+            m = len(points) + 1
+            parts = {name: tensors[f"statistics{i}.{name}"] for name in ("count", "feature_sum", "gram")}
+            shapes = {"count": (n_classes,), "feature_sum": (n_classes, m), "gram": (n_classes, m, m)}
+            for name, shape in shapes.items():
+                expect_numbers(parts[name], shape, name)
+            statistics.append(ClassStatistics(**parts))
+        return SparseModel(features, n_classes, statistics)
+    rows, labels, weight = (tensors[f"rows.{name}"] for name in ("features", "labels", "weight"))
+    expect_numbers(rows, (len(rows), n_features), "rows")
+    expect_numbers(weight, (len(rows),), "weights of rows", positive=True)
+    expect(labels.shape == (len(rows),) and labels.dtype == torch.int64, "rows have labels")
+    expect(bool(((labels >= 0) & (labels < n_classes)).all()), "labels are known")
+    return ExactModel(kernels, SortedRows.of(rows, labels, weight, n_classes=n_classes))

@@ -1,0 +1,272 @@
+r"""Gaussian processes of all latents with their hyperparameters fixed: what rows say, and what follows for others.
+
+A model has one kernel that all latents share, or one for each latent. Whatever the target table, asking it for a
+posterior costs no pass over the rows. Constant means are weights of a feature that is one, with a broad prior.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gaussify._numerics import product
+from gaussify.gp._cross import cross_kernel
+from gaussify.gp._exact import ExactPosterior
+from gaussify.gp._objective import SortedRows, factorise
+from gaussify.likelihoods import PseudoTargets
+from gaussify.posterior import (
+    ClassStatistics,
+    GaussianPrior,
+    StatisticsAccumulator,
+    class_posterior,
+    latent,
+    leave_one_out,
+)
+
+_ELEMENTS = 1 << 20  # of a kernel matrix at a time
+_MEAN_VARIANCE = 1000.0  # of the constant means a priori
+
+Latents = tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]
+"""Mean and variance."""
+
+
+class LatentModel(ABC):
+    """What is common to exact and sparse models."""
+
+    kernels: Sequence[Kernel]
+
+    @abstractmethod
+    def posterior(self, table: PseudoTargets) -> Callable[[Float[Tensor, "n d"]], Latents]:
+        """Return the function that gives the latents of rows, for what classes observe of latents."""
+
+    @abstractmethod
+    def judge(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
+        """Return the function that gives the latents of some training rows for a table.
+
+        Parameters
+        ----------
+        rows : SortedRows
+            All rows that were learnt.
+        places : tensor of int
+            Which of them. The second argument of the function says whether each is to be left out for its own latents.
+        """
+
+    def _tables(self, table: PseudoTargets) -> list[PseudoTargets]:
+        """The part of the table for each kernel."""
+        if len(self.kernels) == 1:
+            return [table]
+        return [PseudoTargets(*(part[:, [k]] for part in table)) for k in range(len(self.kernels))]
+
+
+class InducingFeatures(NamedTuple):
+    r"""Whitened features :math:`L^{-1}k(Z, x)`, a constant, and the variance that they leave unexplained.
+
+    Examples
+    --------
+    >>> from gpytorch.kernels import RBFKernel
+    >>> kernel, points = RBFKernel().double(), torch.zeros(1, 1).double()
+    >>> features, left = InducingFeatures.of(kernel, points)(torch.zeros(1, 1).double())
+    >>> features, left
+    (tensor([[1., 1.]], dtype=torch.float64), tensor([1.0000e-08], dtype=torch.float64))
+    """
+
+    kernel: Kernel
+    points: Float[Tensor, "m d"]
+    inverse: Float[Tensor, "m m"]
+    r""":math:`L^{-1}`."""
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, kernel: Kernel, points: Float[Tensor, "m d"]) -> "InducingFeatures":
+        """Factorise the kernel matrix of the points."""
+        factor = factorise(kernel, points)
+        identity = torch.eye(len(points), dtype=points.dtype)
+        return cls(kernel, points, torch.linalg.solve_triangular(factor, identity, upper=False))
+
+    @property
+    def prior_variance(self) -> Float[Tensor, " d"]:
+        """Of the weights: one, and much for the constant."""
+        return torch.cat([self.points.new_ones(len(self.points)), self.points.new_tensor([_MEAN_VARIANCE])])
+
+    @torch.no_grad()
+    def __call__(self, rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n e"], Float[Tensor, " n"]]:
+        """Return features and unexplained variance."""
+        cross, m = cross_kernel(self.kernel, self.points), len(self.points)
+        features, left = rows.new_ones(len(rows), m + 1), rows.new_empty(len(rows))
+        size = max(1, _ELEMENTS // m)
+        for start in range(0, len(rows), size):
+            part = slice(start, start + size)
+            block = cross(rows[part], differentiable=False)
+            own = product(block.matrix, self.inverse.mT)
+            features[part, :m] = own
+            left[part] = (block.variance - own.square().sum(1)).clamp_min(0.0)
+        return features, left
+
+
+class SparseModel(LatentModel):
+    """Inducing features and the class statistics of rows: of a fixed size, whatever the number of rows.
+
+    Examples
+    --------
+    >>> from gpytorch.kernels import RBFKernel
+    >>> model = SparseModel([InducingFeatures.of(RBFKernel().double(), torch.zeros(1, 1).double())], n_classes=2)
+    >>> model.learn(torch.zeros(3, 1).double(), torch.tensor([0, 1, 1]))
+    >>> model.statistics[0].count
+    tensor([1., 2.], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        features: Sequence[InducingFeatures],
+        n_classes: int,
+        statistics: Sequence[ClassStatistics] | None = None,
+    ) -> None:
+        self.features = list(features)
+        self.kernels = [own.kernel for own in features]
+        if statistics is None:
+            statistics = [ClassStatistics.zeros(n_classes, len(own.points) + 1) for own in features]
+        self._accumulators = [StatisticsAccumulator(own) for own in statistics]
+
+    @property
+    def statistics(self) -> list[ClassStatistics]:
+        """Of the features of each kernel."""
+        return [accumulator.statistics for accumulator in self._accumulators]
+
+    def with_statistics(self, statistics: Sequence[ClassStatistics]) -> "SparseModel":
+        """Return the same model of other rows."""
+        return SparseModel(self.features, statistics[0].n_classes, statistics)
+
+    def copy(self) -> "SparseModel":
+        """Return a model that can learn without changing this one."""
+        twin = object.__new__(SparseModel)
+        twin.__dict__.update(self.__dict__)
+        twin._accumulators = [accumulator.copy() for accumulator in self._accumulators]
+        return twin
+
+    def learn(
+        self, rows: Float[Tensor, "n d"], labels: Int[Tensor, " n"], weight: Float[Tensor, " n"] | None = None
+    ) -> None:
+        """Add rows, a few at a time."""
+        for features, accumulator in zip(self.features, self._accumulators, strict=True):
+            for part in torch.arange(len(rows)).split(max(1, _ELEMENTS // len(features.points))):
+                own = None if weight is None else weight[part]
+                accumulator.append(features(rows[part])[0], labels[part], own)
+
+    def statistics_of(
+        self, rows: Float[Tensor, "n d"], labels: Int[Tensor, " n"], weight: Float[Tensor, " n"] | None, n_classes: int
+    ) -> list[ClassStatistics]:
+        """Return the statistics of other rows."""
+        other = SparseModel(self.features, n_classes)
+        other.learn(rows, labels, weight)
+        return other.statistics
+
+    def posterior(self, table: PseudoTargets) -> Callable[[Float[Tensor, "n d"]], Latents]:
+        posteriors = [
+            class_posterior(GaussianPrior.centred(features.prior_variance, n_latents=own.mean.shape[1]), rows, own)
+            for features, rows, own in zip(self.features, self.statistics, self._tables(table), strict=True)
+        ]
+
+        def predict(rows: Float[Tensor, "n d"]) -> Latents:
+            parts = []
+            for features, posterior in zip(self.features, posteriors, strict=True):
+                phi, left = features(rows)
+                mean, variance = latent(posterior, phi)
+                parts.append((mean, variance + left[:, None]))
+            return _side_by_side(parts)
+
+        return predict
+
+    def judge(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
+        some = rows.take(places)
+        known = [features(some.features) for features in self.features]
+
+        def judge(table: PseudoTargets, left_out: bool) -> Latents:
+            parts = []
+            for (phi, left), features, statistics, own in zip(
+                known, self.features, self.statistics, self._tables(table), strict=True
+            ):
+                prior = GaussianPrior.centred(features.prior_variance, n_latents=own.mean.shape[1])
+                mean, variance = latent(class_posterior(prior, statistics, own), phi)
+                if left_out:
+                    targets = PseudoTargets(own.mean[some.labels], own.variance[some.labels])
+                    mean, variance = leave_one_out(mean, variance, targets, some.weight)
+                parts.append((mean, variance + left[:, None]))
+            return _side_by_side(parts)
+
+        return judge
+
+
+class ExactModel(LatentModel):
+    """All rows, and their covariance.
+
+    Examples
+    --------
+    >>> from gpytorch.kernels import RBFKernel
+    >>> rows = SortedRows.of(torch.zeros(2, 1).double(), torch.tensor([0, 1]), n_classes=2)
+    >>> model = ExactModel([RBFKernel().double()], rows)
+    >>> table = PseudoTargets(torch.tensor([[-1.0], [1.0]]).double(), torch.ones(2, 1).double())
+    >>> model.posterior(table)(torch.zeros(1, 1).double())[0]
+    tensor([[0.]], dtype=torch.float64)
+    """
+
+    def __init__(self, kernels: Sequence[Kernel], rows: SortedRows) -> None:
+        self.kernels, self.rows = list(kernels), rows
+
+    def posterior(self, table: PseudoTargets) -> Callable[[Float[Tensor, "n d"]], Latents]:
+        posteriors = self._posteriors(table)
+
+        @torch.no_grad()
+        def predict(rows: Float[Tensor, "n d"]) -> Latents:
+            known = self.rows.features
+            chunks = []
+            for part in rows.split(max(1, _ELEMENTS // len(known))):
+                parts = []
+                for kernel, posterior in zip(self.kernels, posteriors, strict=True):
+                    block = cross_kernel(kernel, known)(part, differentiable=False)
+                    parts.append(posterior.latent(block.matrix + _MEAN_VARIANCE, block.variance + _MEAN_VARIANCE))
+                chunks.append(_side_by_side(parts))
+            mean, variance = zip(*chunks, strict=True)
+            return torch.cat(mean), torch.cat(variance)
+
+        return predict
+
+    def judge(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
+        r"""As for sparse models.
+
+        A row of the training set has the latent mean :math:`y - v\alpha` and variance :math:`v - v^2[A^{-1}]_{ii}`.
+        """
+        some = rows.take(places)
+        unit = torch.zeros(len(rows.labels), len(places), dtype=rows.features.dtype)
+        unit[places, torch.arange(len(places))] = 1.0
+
+        @torch.no_grad()
+        def judge(table: PseudoTargets, left_out: bool) -> Latents:
+            parts = []
+            for posterior, own in zip(self._posteriors(table), self._tables(table), strict=True):
+                targets = PseudoTargets(own.mean[some.labels], own.variance[some.labels])
+                noise = targets.variance / some.weight[:, None]
+                mean = targets.mean - noise * posterior.alpha[:, places].mT
+                variance = (noise - noise.square() * posterior.solve.squared_norms(unit)).clamp_min(0.0)
+                if left_out:
+                    mean, variance = leave_one_out(mean, variance, targets, some.weight)
+                parts.append((mean, variance))
+            return _side_by_side(parts)
+
+        return judge
+
+    @torch.no_grad()
+    def _posteriors(self, table: PseudoTargets) -> list[ExactPosterior]:
+        rows = self.rows
+        return [
+            ExactPosterior.of(kernel(rows.features).to_dense() + _MEAN_VARIANCE, rows.labels, own, rows.weight)
+            for kernel, own in zip(self.kernels, self._tables(table), strict=True)
+        ]
+
+
+def _side_by_side(parts: Sequence[Latents]) -> Latents:
+    mean, variance = zip(*parts, strict=True)
+    return torch.cat(mean, 1), torch.cat(variance, 1)

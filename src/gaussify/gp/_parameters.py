@@ -1,0 +1,98 @@
+"""The parameters of Gaussian process classification, checked."""
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator
+from torch import Tensor
+
+from gaussify._estimators import LabelParameters, LikelihoodKind, checked_label_parameters, checked_positive
+from gaussify._validation import as_floats, check_count, check_option
+from gaussify.exceptions import InvalidArgumentError
+from gaussify.gp._inducing import InducingInit
+from gaussify.gp._scaling import ScalingKind
+
+
+class Objective(StrEnum):
+    """What hyperparameters are learnt by."""
+
+    MATCHED = "matched"
+    """Evidence of the Gaussian model, or the collapsed bound on it."""
+
+
+class Given(NamedTuple):
+    """The parameters, checked."""
+
+    label: LabelParameters
+    objective: Objective
+    n_inducing: int | None
+    inducing: InducingInit | Float[Tensor, "m d"]
+    learn_inducing: bool
+    shared_kernel: bool
+    n_inducing_predict: int | None
+    scaling: ScalingKind | None
+    max_iter: int
+    tol: float
+    sample_size: int
+    seed: int
+
+
+def checked_parameters(estimator: BaseEstimator) -> Given:
+    """Return what the parameters of an estimator mean, or say which of them is wrong, and why."""
+    owner = type(estimator).__name__
+
+    def option(name: str, options: Any) -> Any:
+        return check_option(getattr(estimator, name), options, name=name, owner=owner)
+
+    def count(name: str, minimum: int) -> int:
+        return check_count(getattr(estimator, name), name=name, owner=owner, minimum=minimum)
+
+    def truth(name: str) -> bool:
+        value = getattr(estimator, name)
+        if not isinstance(value, bool | np.bool_):
+            raise InvalidArgumentError(f"The '{name}' parameter of {owner} must be True or False; got {value!r}.")
+        return bool(value)
+
+    label = checked_label_parameters(estimator)
+    if label.kind is LikelihoodKind.AUTO:
+        label = label._replace(kind=LikelihoodKind.SOFTMAX)
+    n_inducing = None if estimator.n_inducing is None else count("n_inducing", 1)
+    n_predict = None if estimator.n_inducing_predict is None else count("n_inducing_predict", 1)
+    if n_predict is not None and (n_inducing is None or n_predict < n_inducing):
+        raise InvalidArgumentError(
+            f"The 'n_inducing_predict' parameter of {owner} must be at least 'n_inducing', which must be given; got "
+            f"{n_predict} and {n_inducing}."
+        )
+    return Given(
+        label,
+        option("objective", Objective),
+        n_inducing,
+        option("inducing", InducingInit) if isinstance(estimator.inducing, str) else _points(estimator),
+        truth("learn_inducing"),
+        truth("shared_kernel"),
+        n_predict,
+        None if estimator.scaling is None else option("scaling", ScalingKind),
+        count("max_iter", 0),
+        float(checked_positive(estimator, "tol")),
+        count("sample_size", 1),
+        count("random_state", 0),
+    )
+
+
+def _points(estimator: BaseEstimator) -> Float[Tensor, "m d"]:
+    """Inducing points that are given, in the units of the inputs."""
+    points = as_floats(
+        estimator.inducing,
+        name="inducing",
+        owner=type(estimator).__name__,
+        ndim=2,
+        columns=estimator.n_features_in_,
+    ).double()
+    if len(points) != estimator.n_inducing:
+        raise InvalidArgumentError(
+            f"The 'inducing' parameter of {type(estimator).__name__} must hold 'n_inducing' points; got {len(points)} "
+            f"points and n_inducing={estimator.n_inducing}."
+        )
+    return points
