@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import BaseEstimator
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gaussify import BayesianLogisticRegression
+from gaussify import BayesianLogisticRegression, GPClassifier
 from gaussify.linear.baselines import ADFClassifier, LeastSquaresClassifier, MomentumSGDClassifier
 
 ESTIMATORS = [
@@ -15,6 +15,8 @@ ESTIMATORS = [
     LeastSquaresClassifier(),
     ADFClassifier(n_samples=100),
     MomentumSGDClassifier(n_epochs=10),
+    GPClassifier(max_iter=20),
+    GPClassifier(n_inducing=10, max_iter=20),
 ]
 WEIGHT_CHECKS = ["check_sample_weight_equivalence_on_dense_data"]
 

@@ -28,7 +28,7 @@ PUBLIC = sorted(
     }
 )
 HEAVY = ["gpytorch", "matplotlib", "pandas", "polars", "river", "sklearn", "typer"]
-ESTIMATORS = {"BayesianLogisticRegression"}  # which are scikit-learn's, and load it with what it loads
+ESTIMATORS = {"BayesianLogisticRegression", "GPClassifier"}  # which are scikit-learn's, and load it with what it loads
 LIGHT = ", ".join(sorted(set(gaussify.__all__) - ESTIMATORS))
 
 

@@ -30,6 +30,11 @@ def test_the_code_about_streams_runs_from_top_to_bottom():
     assert names["loss"][0.995] < names["loss"][1.0]
 
 
+def test_the_code_about_gaussian_processes_runs_from_top_to_bottom():
+    names = run_code(ROOT / "docs" / "gaussian-processes.md")
+    assert names["custom"].score(names["X"], names["y"]) > 0.9
+
+
 @pytest.mark.parametrize("page", [README, *(ROOT / "docs").glob("*.md")], ids=lambda page: page.name)
 def test_links_to_files_lead_somewhere(page):
     targets = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text(encoding="utf-8"))

@@ -2,7 +2,7 @@
 
 from gaussify._numerics._cholesky import stable_cholesky
 from gaussify._numerics._cover import cover
-from gaussify._numerics._gram import add_moments_, product, suits_numpy
+from gaussify._numerics._gram import add_moments_, suits_numpy
 from gaussify._numerics._logistic_normal import expected_sigmoid, softplus_moment, softplus_moments
 from gaussify._numerics._memory import large_zeros
 from gaussify._numerics._softmax_normal import (
@@ -22,7 +22,6 @@ __all__ = [
     "expected_softmax_row",
     "first_order",
     "large_zeros",
-    "product",
     "softmax_uncertainty",
     "softplus_moment",
     "softplus_moments",

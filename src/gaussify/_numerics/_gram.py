@@ -1,7 +1,6 @@
 """Sums over rows: NumPy's product of a matrix with its own transpose computes one triangle only."""
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -36,18 +35,6 @@ def add_moments_(
     sums, squares = total.numpy(), gram.numpy()
     sums += factor.dot(array)
     squares += np.matmul(array.T, array if weight is None else array * factor[:, None])
-
-
-def product(a: Float[Tensor, "n k"], b: Float[Tensor, "k m"]) -> Float[Tensor, "n m"]:
-    """Return a matrix product, on the threads of NumPy where that is possible: beside ``add_moments_`` in a loop.
-
-    Examples
-    --------
-    >>> import torch
-    >>> product(torch.ones(1, 2), torch.ones(2, 1))
-    tensor([[2.]])
-    """
-    return torch.from_numpy(np.matmul(a.numpy(), b.numpy())) if suits_numpy(a, b) else a @ b
 
 
 def suits_numpy(*tensors: Tensor) -> bool:

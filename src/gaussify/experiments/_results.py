@@ -64,6 +64,33 @@ def column_names(records: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for record in records for name in record))
 
 
+def group(records: Iterable[Record], *columns: str) -> dict[tuple[Scalar, ...], list[Record]]:
+    """Return the records by their values in these columns, in the order in which these turn up.
+
+    Examples
+    --------
+    >>> group([{"seed": 0, "x": 1}, {"seed": 1, "x": 1}], "x")
+    {(1,): [{'seed': 0, 'x': 1}, {'seed': 1, 'x': 1}]}
+    """
+    groups: dict[tuple[Scalar, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(tuple(record[column] for column in columns), []).append(record)
+    return groups
+
+
+def mean_and_error(values: Iterable[Any]) -> tuple[float, float]:
+    """Return the mean and its standard error, which is 0 for one value.
+
+    Examples
+    --------
+    >>> mean_and_error([1.0, 3.0])
+    (2.0, 1.0)
+    """
+    array = np.array(list(values), dtype=float)
+    error = array.std(ddof=1) / np.sqrt(len(array)) if len(array) > 1 and np.isfinite(array).all() else 0.0
+    return float(array.mean()), float(error)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file such that, whatever happens, either the old or the new content is there."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

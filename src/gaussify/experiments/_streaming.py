@@ -13,7 +13,7 @@ are, as with the half of CIFAR-10, models that do not depend on the order end al
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +24,7 @@ from jaxtyping import Float, Int64
 
 from gaussify import datasets, metrics
 from gaussify.experiments._registry import Experiment, Settings, Task, register
-from gaussify.experiments._results import Record, Scalar
+from gaussify.experiments._results import Record, Scalar, group, mean_and_error
 from gaussify.experiments._vgg import VGGSettings, cifar10_features
 from gaussify.likelihoods import LikelihoodMethod
 from gaussify.plotting import METHOD_COLOURS, figure_file
@@ -206,33 +206,6 @@ def choose_alpha_eps(records: list[Record]) -> dict[tuple[Scalar, Scalar], Scala
         if (dataset, method) not in best or value > best[dataset, method][0]:
             best[dataset, method] = (value, alpha_eps)
     return {key: alpha_eps for key, (_, alpha_eps) in best.items()}
-
-
-def mean_and_error(values: Iterable[Any]) -> tuple[float, float]:
-    """Return the mean and its standard error, which is 0 for one value.
-
-    Examples
-    --------
-    >>> mean_and_error([1.0, 3.0])
-    (2.0, 1.0)
-    """
-    array = np.array(list(values), dtype=float)
-    error = array.std(ddof=1) / np.sqrt(len(array)) if len(array) > 1 and np.isfinite(array).all() else 0.0
-    return float(array.mean()), float(error)
-
-
-def group(records: Iterable[Record], *columns: str) -> dict[tuple[Scalar, ...], list[Record]]:
-    """Return the records by their values in these columns, in the order in which these turn up.
-
-    Examples
-    --------
-    >>> group([{"seed": 0, "x": 1}, {"seed": 1, "x": 1}], "x")
-    {(1,): [{'seed': 0, 'x': 1}, {'seed': 1, 'x': 1}]}
-    """
-    groups: dict[tuple[Scalar, ...], list[Record]] = {}
-    for record in records:
-        groups.setdefault(tuple(record[column] for column in columns), []).append(record)
-    return groups
 
 
 def _draw(records: list[Record], folder: Path) -> None:

@@ -68,7 +68,7 @@ class GPClassifier(StreamingClassifier):
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
         ``criterion``.
     alpha_eps : float, one per class, or "auto"
-        Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.1, and predictions
+        Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.02, and predictions
         use the best of a grid from 0.001 to 1 by ``criterion``.
     temperature : float or "auto"
         Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.

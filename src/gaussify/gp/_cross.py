@@ -18,13 +18,10 @@ is one matrix product and one exponential, and with :math:`W = \bar K \circ K`, 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor
-
-from gaussify._numerics import suits_numpy
 
 
 class CrossBlock(NamedTuple):
@@ -81,7 +78,7 @@ def cross_kernel(kernel: Kernel, points: Float[Tensor, "m d"]) -> CrossKernel:
         and kernel.base_kernel.active_dims is None
         and kernel.batch_shape == kernel.base_kernel.batch_shape == torch.Size()
     )
-    return RBFCross(kernel, points) if plain and suits_numpy(points.detach()) else AutogradCross(kernel, points)
+    return RBFCross(kernel, points) if plain else AutogradCross(kernel, points)
 
 
 class AutogradCross(CrossKernel):
@@ -117,7 +114,7 @@ class AutogradCross(CrossKernel):
 
 
 class RBFCross(CrossKernel):
-    """The scaled RBF kernel, with one lengthscale or one for each feature, in closed form and in NumPy.
+    """The scaled RBF kernel, with one lengthscale or one for each feature, in closed form.
 
     Examples
     --------
@@ -131,25 +128,22 @@ class RBFCross(CrossKernel):
     n_elements = 1 << 19  # which stay in the cache
 
     def __init__(self, kernel: ScaleKernel, points: Float[Tensor, "m d"]) -> None:
-        self._lengthscale, self._outputscale = kernel.base_kernel.lengthscale, kernel.outputscale
-        self._points = points
-        array = points.detach().numpy()
-        self._scale = self._lengthscale.detach().numpy()[0].astype(array.dtype)
-        self._variance = self._outputscale.detach().item()
-        self._centre = array.mean(0)  # distances do not change, and rounding errors of large numbers become small
-        self._z = (array - self._centre) / self._scale
-        m, d = array.shape
-        constant = np.log(self._variance) - 0.5 * np.square(self._z).sum(1)
-        self._right = np.vstack([self._z.T, constant, np.ones(m)]).astype(array.dtype)
-        self._sums = np.zeros((m, d + 1), array.dtype)  # V and c
-        self._squares = np.zeros(d, array.dtype)
-        self._by_variance = 0.0
+        self._lengthscale, self._outputscale, self._points = kernel.base_kernel.lengthscale, kernel.outputscale, points
+        self._scale = self._lengthscale.detach()[0]
+        self._variance = self._outputscale.detach()
+        self._centre = points.detach().mean(0)  # distances do not change, and rounding errors of large numbers shrink
+        self._z = (points.detach() - self._centre) / self._scale
+        constant = self._variance.log() - 0.5 * self._z.square().sum(1)
+        self._right = torch.cat([self._z.mT, constant[None], torch.ones_like(constant)[None]])
+        self._sums = torch.zeros_like(self._right[:-1].mT)  # V and c
+        self._squares = torch.zeros_like(self._z[0])
+        self._by_variance = torch.zeros_like(self._variance)
 
+    @torch.no_grad()
     def __call__(self, rows: Float[Tensor, "n d"], *, differentiable: bool) -> CrossBlock:
-        matrix = self._left(rows) @ self._right
-        np.exp(matrix, out=matrix)
-        return CrossBlock(torch.from_numpy(matrix), rows.new_full((len(rows),), self._variance))
+        return CrossBlock((self._left(rows) @ self._right).exp_(), self._variance.expand(len(rows)))
 
+    @torch.no_grad()
     def pull_back(
         self,
         rows: Float[Tensor, "n d"],
@@ -158,33 +152,28 @@ class RBFCross(CrossKernel):
         by_variance: Float[Tensor, " n"],
     ) -> None:
         left, d = self._left(rows), rows.shape[1]
-        W = by_matrix.numpy()
-        W *= block.matrix.numpy()
-        self._sums += W.T @ left[:, : d + 1]
-        self._squares += W.sum(1) @ np.square(left[:, :d])
-        self._by_variance += by_variance.sum().item()
+        W = by_matrix.mul_(block.matrix)
+        self._sums.addmm_(W.mT, left[:, : d + 1])
+        self._squares += W.sum(1) @ left[:, :d].square()
+        self._by_variance += by_variance.sum()
 
     def finish(self) -> None:
         V, c = self._sums[:, :-1], self._sums[:, -1]
-        by_points = (V - c[:, None] * self._z) / self._scale
-        by_scale = (self._squares - 2.0 * (V * self._z).sum(0) + c @ np.square(self._z)) / self._scale
+        by_scale = (self._squares - 2.0 * (V * self._z).sum(0) + c @ self._z.square()) / self._scale
         _backward(
             {
-                self._lengthscale: torch.from_numpy(by_scale)[None].sum_to_size(self._lengthscale.shape),
-                self._outputscale: self._outputscale.new_tensor(c.sum() / self._variance + self._by_variance),
-                self._points: torch.from_numpy(by_points),
+                self._lengthscale: by_scale[None].sum_to_size(self._lengthscale.shape),
+                self._outputscale: c.sum() / self._variance + self._by_variance,
+                self._points: (V - c[:, None] * self._z) / self._scale,
             }
         )
 
-    def _left(self, rows: Float[Tensor, "n d"]) -> Float[np.ndarray, "n e"]:
+    def _left(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
         """Scaled rows, a one, and minus half their squared norm."""
         n, d = rows.shape
-        left = np.empty((n, d + 2), self._z.dtype)
-        scaled = left[:, :d]
-        np.subtract(rows.numpy(), self._centre, out=scaled)
-        scaled /= self._scale
-        left[:, d] = 1.0
-        left[:, d + 1] = -0.5 * np.einsum("nd,nd->n", scaled, scaled)
+        left = rows.new_ones(n, d + 2)
+        scaled = torch.sub(rows, self._centre, out=left[:, :d]).div_(self._scale)
+        left[:, d + 1] = -0.5 * scaled.square().sum(1)
         return left
 
 

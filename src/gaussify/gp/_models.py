@@ -13,7 +13,6 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._numerics import product
 from gaussify.gp._cross import cross_kernel
 from gaussify.gp._exact import ExactPosterior
 from gaussify.gp._objective import SortedRows, factorise
@@ -101,7 +100,7 @@ class InducingFeatures(NamedTuple):
         for start in range(0, len(rows), size):
             part = slice(start, start + size)
             block = cross(rows[part], differentiable=False)
-            own = product(block.matrix, self.inverse.mT)
+            own = block.matrix @ self.inverse.mT
             features[part, :m] = own
             left[part] = (block.variance - own.square().sum(1)).clamp_min(0.0)
         return features, left

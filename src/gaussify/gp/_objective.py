@@ -17,7 +17,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._numerics import add_moments_, product, stable_cholesky
+from gaussify._numerics import stable_cholesky
 from gaussify.gp._collapsed import BoundGradient, InducingStatistics, collapsed_bound
 from gaussify.gp._cross import CrossBlock, CrossKernel, cross_kernel
 from gaussify.likelihoods import PseudoTargets
@@ -128,8 +128,9 @@ def accumulate_gradient(
     for chunk in rows.chunks(size):
         block = cross(chunk.features, differentiable=keeps)
         c, weight = chunk.label, torch.ones_like(block.variance) if chunk.weight is None else chunk.weight
-        features = product(block.matrix.detach(), inverse.mT)
-        add_moments_(statistics.feature_sum[c], statistics.gram[c], features, chunk.weight)
+        features = block.matrix.detach() @ inverse.mT
+        statistics.feature_sum[c] += weight @ features
+        statistics.gram[c].addmm_(features.mT, features if chunk.weight is None else features * weight[:, None])
         statistics.count[c] += weight.sum()
         prior_variance[c] += weight @ block.variance.detach()
         if keeps:
@@ -137,8 +138,7 @@ def accumulate_gradient(
     bound = collapsed_bound(InducingStatistics(statistics, prior_variance), table, inverse)
     by_gram = 2.0 * bound.by_gram
     for chunk, block in kept or _again(cross, rows, size):
-        by_matrix = product(block.matrix.detach(), by_gram[chunk.label])
-        by_matrix += bound.by_sum[chunk.label]
+        by_matrix = torch.addmm(bound.by_sum[chunk.label], block.matrix.detach(), by_gram[chunk.label])
         by_variance = bound.by_prior_variance[chunk.label].expand_as(block.variance)
         if chunk.weight is not None:
             by_matrix *= chunk.weight[:, None]
