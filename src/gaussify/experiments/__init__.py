@@ -3,6 +3,7 @@
 from gaussify.experiments import _densities as _densities
 from gaussify.experiments import _digits as _digits
 from gaussify.experiments import _drift as _drift
+from gaussify.experiments import _gp_speed as _gp_speed
 from gaussify.experiments import _gpc_landscape as _gpc_landscape
 from gaussify.experiments import _gpc_uci as _gpc_uci
 from gaussify.experiments import _probabilities as _probabilities

@@ -71,20 +71,23 @@ def contenders(records: list[Record]) -> dict[tuple[str, str], list[Record]]:
     """Return one record for each split, by data set and contender, chosen by ``score``, which no test row enters.
 
     Contenders are the methods of the paper, each with the best alpha_eps; with scaling by rank where that was run;
-    ``ours`` with each scaling; and ``ours`` with the better one.
+    ``ours`` with each scaling and choice of kernels; and ``ours`` with the best of these.
 
     Examples
     --------
     >>> common = {"dataset": "letter", "split": 0, "variant": "paper", "method": "laplace", "scaling": "standard"}
+    >>> common["kernels"] = "shared"
     >>> records = [common | {"alpha_eps": 0.1, "score": -0.5}, common | {"alpha_eps": 0.2, "score": -0.4}]
     >>> [record["alpha_eps"] for record in contenders(records)["letter", "laplace"]]
     [0.2]
     """
-    best = [_best(own) for own in group(records, "dataset", "split", "variant", "method", "scaling").values()]
+    best = [
+        _best(own) for own in group(records, "dataset", "split", "variant", "method", "scaling", "kernels").values()
+    ]
     found: dict[tuple[str, str], list[Record]] = {}
     for (dataset,), own in group(best, "dataset").items():
-        for (variant, method, scaling), some in group(own, "variant", "method", "scaling").items():
-            found[str(dataset), _name(variant, method, scaling)] = some
+        for (variant, method, scaling, kernels), some in group(own, "variant", "method", "scaling", "kernels").items():
+            found[str(dataset), _name(variant, method, scaling, kernels)] = some
         ours = [record for record in own if record["variant"] == "ours"]
         if ours:
             found[str(dataset), "ours"] = [_best(some) for some in group(ours, "split").values()]
@@ -95,7 +98,7 @@ def _best(records: list[Record]) -> Record:
     return max(records, key=lambda record: float(record["score"]))  # type: ignore[arg-type]
 
 
-def _name(variant: Scalar, method: Scalar, scaling: Scalar) -> str:
+def _name(variant: Scalar, method: Scalar, scaling: Scalar, kernels: Scalar) -> str:
     if variant == "ours":
-        return f"ours, {scaling}"
+        return f"ours, {scaling}" if kernels == "shared" else f"ours, {scaling}, kernel for each class"
     return f"{method}" if scaling == "standard" else f"{method}, {scaling}"

@@ -1,14 +1,23 @@
-"""Timing that a noisy machine does not spoil."""
+"""Timing that a noisy machine does not spoil, and memory that one process alone is charged with."""
 
 import math
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
+
+_STATUS = Path("/proc/self/status")  # of Linux
 
 
-def best_times(runs: Mapping[str, Callable[[], object]], n_repeats: int) -> dict[str, float]:
+def best_times(
+    runs: Mapping[str, Callable[[], object]], n_repeats: int, n_in_a_row: Mapping[str, int] | None = None
+) -> dict[str, float]:
     """Return the best time of each function, in seconds, over interleaved repeats after one run to warm up.
 
-    Interleaved, so that what else the machine does falls on all alike; compare ratios, not seconds.
+    Interleaved, so that what else the machine does falls on all alike; compare ratios, not seconds. Functions that are
+    much shorter than others may run several times, each timed, whenever it is their turn.
 
     Examples
     --------
@@ -21,7 +30,39 @@ def best_times(runs: Mapping[str, Callable[[], object]], n_repeats: int) -> dict
         function()
     for _ in range(n_repeats):
         for name, function in runs.items():
-            start = time.perf_counter()
-            function()
-            best[name] = min(best[name], time.perf_counter() - start)
+            for _ in range((n_in_a_row or {}).get(name, 1)):
+                start = time.perf_counter()
+                function()
+                best[name] = min(best[name], time.perf_counter() - start)
     return best
+
+
+def run_alone(module: str, function: str, *arguments: object) -> list[float]:
+    """Return the numbers that a function prints in a new process; arguments are such that their repr is Python.
+
+    Examples
+    --------
+    >>> run_alone("builtins", "print", 1.5, 2)
+    [1.5, 2.0]
+    """
+    program = f"from {module} import {function}; {function}(*{arguments!r})"
+    command = [sys.executable, "-c", program]
+    return [float(word) for word in subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.split()]
+
+
+def peak_gibibytes() -> float:
+    """Return the largest memory that this process has had.
+
+    Where there is Linux's own count, it is taken from there, since ``ru_maxrss`` of a new process begins with the peak
+    of the process that started it.
+
+    Examples
+    --------
+    >>> 0.0 < peak_gibibytes() < 1e3
+    True
+    """
+    if _STATUS.exists():
+        fields = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
+        return int(fields["VmHWM"].split()[0]) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**30 if sys.platform == "darwin" else 2**20)

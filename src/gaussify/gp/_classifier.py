@@ -42,6 +42,7 @@ from gaussify.posterior import without_rows
 
 _FORMAT = 1
 _MANY_ROWS = 5000  # whose exact model takes minutes and gigabytes
+_JUDGED_SHARE = 0.25  # of the rows, up to which they are left out of the search
 _CUSTOM = "custom"  # stands for a kernel object in files
 _Model = TypeVar("_Model", bound="GPClassifier")
 
@@ -423,12 +424,15 @@ class GPClassifier(StreamingClassifier):
         first = first_choice(given.label, n_classes)
         _, table = make_table(given.label, n_classes, first)
         kernel = make_kernel(self.kernel, *_first_scales(rows, table), owner=owner)
-        model = (
-            self._search_sparse(rows, table, kernel) if given.n_inducing else self._search_exact(rows, table, kernel)
-        )
         # rows are in the order of a hash within each class, so those at regular distances are a sample
         places = torch.linspace(0, n_rows - 1, min(n_rows, given.sample_size)).round().long()
         some = rows.take(places)
+        if given.n_inducing is None:
+            model: LatentModel = self._search_exact(rows, table, kernel)
+        else:
+            # where rows are many, those that predictions are judged by have no say in where inducing points go
+            unseen = len(places) <= _JUDGED_SHARE * n_rows
+            model = self._search_sparse(rows, rows.without(places) if unseen else rows, table, kernel)
         self._choice = choose_label(model.judge(rows, places), some.labels, some.weight, given.label, n_classes)
         self._model = model
 
@@ -454,25 +458,30 @@ class GPClassifier(StreamingClassifier):
         )
         return ExactModel(kernels, rows)
 
-    def _search_sparse(self, rows: SortedRows, table: PseudoTargets, kernel: Kernel) -> SparseModel:
+    def _search_sparse(
+        self, rows: SortedRows, searched: SortedRows, table: PseudoTargets, kernel: Kernel
+    ) -> SparseModel:
+        """Learn hyperparameters from the rows that are ``searched``, and all rows with them."""
         given, tables = self._given, self._tables(table)
         assert given.n_inducing is not None
         if isinstance(given.inducing, InducingInit):
-            points = first_points(given.inducing, given.n_inducing, rows.features, rows.weight, kernel, given.seed)
+            points = first_points(
+                given.inducing, given.n_inducing, searched.features, searched.weight, kernel, given.seed
+            )
         else:
             points = self._scaled(given.inducing.numpy())
         kernels = [copy.deepcopy(kernel) for _ in tables]
         all_points = [points.clone().requires_grad_(given.learn_inducing) for _ in tables]
 
         def objective_of(kernel: Kernel, points: Tensor, own: PseudoTargets) -> Callable[[], float]:
-            return lambda: accumulate_gradient(kernel, points, rows, own).value + add_log_priors(kernel)
+            return lambda: accumulate_gradient(kernel, points, searched, own).value + add_log_priors(kernel)
 
         self._maximise(
             [
                 (objective_of(*parts), [*parts[0].parameters(), *([parts[1]] if given.learn_inducing else [])])
                 for parts in zip(kernels, all_points, tables, strict=True)
             ],
-            rows,
+            searched,
         )
         features = [
             InducingFeatures.of(kernel, self._points_to_predict(own.detach(), rows, kernel))

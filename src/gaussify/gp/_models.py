@@ -266,6 +266,6 @@ class ExactModel(LatentModel):
         ]
 
 
-def _side_by_side(parts: Sequence[Latents]) -> Latents:
+def _side_by_side(parts: Sequence[tuple[Tensor, Tensor]]) -> Latents:
     mean, variance = zip(*parts, strict=True)
     return torch.cat(mean, 1), torch.cat(variance, 1)

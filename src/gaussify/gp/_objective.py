@@ -61,6 +61,12 @@ class SortedRows(NamedTuple):
         places = places.sort().values
         return SortedRows(self.features[places], self.labels[places], self.weight[places], self.n_classes)
 
+    def without(self, places: Int[Tensor, " k"]) -> "SortedRows":
+        """Return all rows but some."""
+        rest = torch.ones(len(self.labels), dtype=torch.bool)
+        rest[places] = False
+        return self.take(rest.nonzero()[:, 0])
+
     def chunks(self, size: int) -> Iterator["RowChunk"]:
         """Yield chunks of one class each, of at most ``size`` rows."""
         group = 2 * self.labels + (self.weight != 1.0)
