@@ -38,6 +38,7 @@ bench: $(STAMP)  ## speed and accuracy against the alternatives, as ratios in on
 	$(BIN)/gaussify reproduce speed --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce probabilities --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce updates --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce gp-speed --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, for drive; about 40 minutes
 
 results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce densities --preset laptop --out results --fresh

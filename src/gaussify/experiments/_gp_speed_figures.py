@@ -1,6 +1,8 @@
 """Figures and table of the experiment ``gp-speed``, from its records alone."""
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,17 @@ _MARKERS = "os^v"  # within a family
 def draw(records: list[Record], folder: Path) -> None:
     """Draw what an evaluation costs, and test scores against time."""
     panels = [
-        (panel, own) for name, panel in _PANELS.items() if (own := [r for r in records if r["measurement"] == name])
+        (panel, own)
+        for (name, column), panel in _PANELS.items()
+        if (own := [r for r in records if r["measurement"] == name and r.get(column) is not None])
     ]
-    n_axes = len(panels) + any(panel is _draw_objective for panel, _ in panels)  # time and memory
     if panels:
-        with figure_file(folder, "cost", 1, n_axes, width=3.6 * n_axes, height=2.6) as (_, axes):
-            free = iter(axes[0])
-            for panel, own in panels:
-                panel(own, free)
+        n_rows, n_columns = math.ceil(len(panels) / 2), min(2, len(panels))
+        with figure_file(folder, "cost", n_rows, n_columns, width=4.6 * n_columns, height=2.4 * n_rows) as (_, axes):
+            for axis, (panel, own) in zip(axes.flat, panels, strict=False):
+                panel(axis, own)
+            for axis in axes.flat[len(panels) :]:
+                axis.set_visible(False)
     if scored := [r for r in records if r["measurement"] == NLL]:
         with figure_file(folder, "time_to_nll", 1, 1, width=8.0, height=4.6) as (_, axes):
             _draw_scores(scored, axes[0, 0])
@@ -75,46 +80,41 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _draw_objective(records: list[Record], axes: Any) -> None:
-    labels = {"seconds": "seconds for objective and gradient", "peak_gibibytes": "GiB at most, of a process"}
-    for column, label in labels.items():
-        _bars(next(axes), records, column, label, log=True)
-
-
-def _draw_classes(records: list[Record], axes: Any) -> None:
-    axis = next(axes)
-    for number, (name, own) in enumerate(_by_contender(records).items()):
-        own = sorted(own, key=lambda record: _number(record["n_classes"]))
-        x, y = ([_number(record[column]) for record in own] for column in ("n_classes", "seconds"))
-        axis.plot(x, y, "o-", markersize=4, color=SERIES_COLOURS[number], label=name)
-    axis.set(xscale="log", yscale="log", xlabel="classes", ylabel="seconds for objective and gradient")
-    ticks = sorted({record["n_classes"] for record in records}, key=_number)
-    axis.set_xticks(ticks, [str(tick) for tick in ticks])
-    axis.minorticks_off()
-    axis.margins(y=0.2)
-    axis.legend()
-
-
-def _draw_share(records: list[Record], axes: Any) -> None:
-    _bars(next(axes), records, "share_of_peak", "share of the speed of a matrix product", log=False)
-
-
-def _bars(axis: Any, records: Sequence[Record], column: str, label: str, *, log: bool) -> None:
-    own = [record for record in records[::-1] if record.get(column) is not None]
+def _bars(column: str, title: str, label: str, axis: Any, records: list[Record]) -> None:
+    own = records[::-1]
     bars = axis.barh(
         [str(record["contender"]) for record in own],
         [record[column] for record in own],
         color=[SERIES_COLOURS[0] if record["contender"] == OWN else _OTHER_COLOUR for record in own],
     )
     axis.bar_label(bars, fmt="%.3g", padding=2, fontsize=_LABEL_SIZE)
-    axis.set(xscale="log" if log else "linear", xlabel=label)
-    axis.margins(x=0.2)
+    axis.set(xlabel=label, title=title)
+    axis.margins(x=0.15)
+    axis.grid(visible=False)
 
 
-_PANELS: dict[str, Callable[[list[Record], Any], None]] = {
-    "objective": _draw_objective,
-    "number of classes": _draw_classes,
-    "share of peak": _draw_share,
+def _draw_classes(axis: Any, records: list[Record]) -> None:
+    for number, (name, own) in enumerate(_by_contender(records).items()):
+        own = sorted(own, key=lambda record: _number(record["n_classes"]))
+        x, y = ([_number(record[column]) for record in own] for column in ("n_classes", "seconds"))
+        axis.plot(x, y, "o-", markersize=4, color=SERIES_COLOURS[number], label=name)
+    axis.set(
+        xscale="log", yscale="log", xlabel="classes", ylabel="seconds", title="objective and gradient, more classes"
+    )
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter(_some)
+    ticks = sorted({record["n_classes"] for record in records}, key=_number)
+    axis.set_xticks(ticks, [str(tick) for tick in ticks])
+    axis.set_xticks([], minor=True)
+    axis.margins(y=0.2)
+    axis.legend(loc="upper right")
+
+
+_PANELS: dict[tuple[str, str], Callable[[Any, list[Record]], None]] = {
+    ("objective", "seconds"): partial(_bars, "seconds", "objective and gradient", "seconds"),
+    ("objective", "peak_gibibytes"): partial(_bars, "peak_gibibytes", "peak memory of the process", "GiB"),
+    ("number of classes", "seconds"): _draw_classes,
+    ("share of peak", "share_of_peak"): partial(_bars, "share_of_peak", "operations a second", "share of the largest"),
 }
 
 
@@ -132,7 +132,7 @@ def _draw_scores(records: list[Record], axis: Any) -> None:
         ends.append((name, colour, x[-1], y[-1]))
     axis.set(xscale="log", yscale="log", xlabel="seconds to fit", ylabel="test NLL")
     axis.yaxis.set_major_formatter("{x:g}")
-    axis.yaxis.set_minor_formatter(_one_two_five)
+    axis.yaxis.set_minor_formatter(_some)
     axis.xaxis.set_major_formatter("{x:g}")
     axis.set_xlim(*axis.get_xlim())
     low, high = np.log(axis.get_ylim())
@@ -146,12 +146,19 @@ def _draw_scores(records: list[Record], axis: Any) -> None:
             va="center",
             fontsize=_LABEL_SIZE,
             color=colour,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "linestyle": ":"},
+            arrowprops={
+                "arrowstyle": "-",
+                "relpos": (0.0, 0.5),
+                "shrinkA": 2.0,
+                "color": colour,
+                "linewidth": 0.5,
+                "linestyle": ":",
+            },
         )
 
 
-def _one_two_five(value: float, position: int | None) -> str:
-    """The label of a tick between powers of ten, for some of them."""
+def _some(value: float, position: int | None) -> str:
+    """Label some of the ticks between powers of ten."""
     return f"{value:g}" if f"{value:e}"[0] in "235" else ""
 
 

@@ -20,19 +20,20 @@ from gaussify._estimators import (
     Indices,
     StreamingClassifier,
     distinct_rows,
+    expect,
     pack_classes,
     plain,
     unchanged_on_error,
     unpack_classes,
 )
 from gaussify._persistence import read_model, write_model
-from gaussify.exceptions import InvalidArgumentError, ModelFileError
+from gaussify.exceptions import InvalidArgumentError, ModelFileError, NumericalError
 from gaussify.gp._choice import LabelChoice, choose_label, first_choice, make_table
 from gaussify.gp._exact import exact_evidence
 from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import add_log_priors, make_kernel
 from gaussify.gp._model_file import pack_choice, pack_model, unpack_choice, unpack_model, unpack_scaling
-from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, Latents, SparseModel
+from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, LatentPosterior, Latents, SparseModel
 from gaussify.gp._objective import SortedRows, accumulate_gradient
 from gaussify.gp._parameters import Given, checked_parameters
 from gaussify.gp._scaling import Scaling, fit_scaling
@@ -44,6 +45,7 @@ _FORMAT = 1
 _MANY_ROWS = 5000  # whose exact model takes minutes and gigabytes
 _JUDGED_SHARE = 0.25  # of the rows, up to which they are left out of the search
 _CUSTOM = "custom"  # stands for a kernel object in files
+_FILE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError)
 _Model = TypeVar("_Model", bound="GPClassifier")
 
 
@@ -145,11 +147,12 @@ class GPClassifier(StreamingClassifier):
     objective_value_: float
     search_: list[SearchReport]
     _given: Given
+    _params_of_fit: dict[str, Any]
     _scaling: Scaling
     _model: LatentModel | None
     _choice: LabelChoice
     # What follows from it
-    _predict: tuple[ClassLikelihood, Callable[[Tensor], Latents]] | None
+    _predict: tuple[ClassLikelihood, LatentPosterior] | None
 
     def __init__(
         self,
@@ -229,6 +232,11 @@ class GPClassifier(StreamingClassifier):
             )
         if (self.classes_.dtype.kind == "U") != (other.classes_.dtype.kind == "U"):
             raise InvalidArgumentError("Models to merge must have labels of the same type, text or numbers.")
+        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
+        if all(names) and names[0] != names[1]:
+            raise InvalidArgumentError(
+                f"Models to merge must have the same names of features; got {names[0]} and {names[1]}."
+            )
         with unchanged_on_error(self):
             self._admit(other.classes_)
             own = self._sparse("merge")
@@ -271,12 +279,10 @@ class GPClassifier(StreamingClassifier):
         """Write the model to one file (safetensors and JSON), atomically; a sparse one without any training row."""
         check_is_fitted(self, "classes_")
         assert self._model is not None
-        params = {name: plain(value) for name, value in self.get_params(deep=False).items()}
-        if isinstance(self.kernel, Kernel):
-            params["kernel"] = _CUSTOM
         choice, model = pack_choice(self._choice), pack_model(self._model)
         config = {
-            "params": params,
+            "params": _packed_params(self.get_params(deep=False)),
+            "params_of_fit": _packed_params(self._params_of_fit),
             "classes": pack_classes(self.classes_),
             "n_features": self.n_features_in_,
             "feature_names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
@@ -303,35 +309,42 @@ class GPClassifier(StreamingClassifier):
             If the model was given a kernel object: one of the same form, whose parameters are then those of the file.
         """
         config, tensors = read_model(path, cls.__name__, _FORMAT)
+        both: list[Any] = [config.get(name) for name in ("params", "params_of_fit")]
+        if kernel is None and any(isinstance(params, dict) and params.get("kernel") == _CUSTOM for params in both):
+            raise InvalidArgumentError(
+                f"{path} holds a {cls.__name__} with a kernel of your own, of which files hold the parameters alone; "
+                "give load(path, kernel=...) one of the same form."
+            )
         try:
-            params = config["params"]
-            if params["kernel"] == _CUSTOM:
-                if kernel is None:
-                    raise InvalidArgumentError(
-                        f"{path} holds a {cls.__name__} with a kernel of your own, of which files hold the parameters "
-                        "alone; give load(path, kernel=...) one of the same form."
-                    )
-                params = params | {"kernel": kernel}
-            model = cls(**params)
-            model._restore(config, tensors)
-        except InvalidArgumentError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError) as error:
+            now, of_fit = (cls(**_unpacked_params(params, kernel)) for params in both)
+            now._restore(of_fit, config, tensors)
+        except (*_FILE_ERRORS, NumericalError) as error:
             raise ModelFileError(f"{path} does not hold a complete {cls.__name__}: {error!s}.") from None
-        return model
+        return now
 
-    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Take over what ``save`` wrote."""
-        self.n_features_in_ = int(config["n_features"])
+    def _restore(self, of_fit: "GPClassifier", config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Take over what ``save`` wrote; ``of_fit`` has the parameters that the model was fitted with."""
+        self.n_features_in_ = of_fit.n_features_in_ = int(config["n_features"])
         if config["feature_names"] is not None:
             self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
-        self._begin(self.n_features_in_)
+            expect(len(self.feature_names_in_) == self.n_features_in_, "every feature has a name")
+        of_fit._begin(self.n_features_in_)
+        self._given, self._params_of_fit = of_fit._given, of_fit._params_of_fit
+        self._model = self._predict = None
         classes = unpack_classes(config)
         self._admit(classes)
         self._scaling = unpack_scaling(config, tensors)
         self._choice = unpack_choice(config, tensors, len(classes))
-        blank = make_kernel(self.kernel, torch.ones(self.n_features_in_).double(), 1.0, owner=type(self).__name__)
-        self._model = unpack_model(config, tensors, blank, n_classes=len(classes), n_features=self.n_features_in_)
+        blank = make_kernel(of_fit.kernel, torch.ones(self.n_features_in_).double(), 1.0, owner=type(self).__name__)
+        likelihood, _ = make_table(self._given.label, len(classes), self._choice)
+        self._model = unpack_model(
+            config,
+            tensors,
+            blank,
+            n_classes=len(classes),
+            n_latents=likelihood.n_latents,
+            n_features=self.n_features_in_,
+        )
         self.n_rows_seen_, self.objective_value_ = int(config["n_rows_seen"]), float(config["objective_value"])
         self.search_ = [SearchReport(*report) for report in config["search"]]
 
@@ -368,7 +381,7 @@ class GPClassifier(StreamingClassifier):
         return points[0] if len(points) == 1 else points
 
     def _begin(self, n_features: int) -> None:
-        self._given = checked_parameters(self)
+        self._given, self._params_of_fit = checked_parameters(self), self.get_params(deep=False)
         self._model = self._predict = None
         self.n_rows_seen_ = 0
 
@@ -396,6 +409,8 @@ class GPClassifier(StreamingClassifier):
         self._predict = None
         self.n_rows_seen_ += len(X)
 
+    @torch.inference_mode(False)  # whatever the caller does, gradients are needed here
+    @torch.enable_grad()
     def _learn_everything(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
         """Learn scaling, hyperparameters and label parameters."""
         given, owner = self._given, type(self).__name__
@@ -444,7 +459,8 @@ class GPClassifier(StreamingClassifier):
             def objective() -> float:
                 covariance = kernel(rows.features).to_dense()
                 value = exact_evidence(covariance, rows.labels, own, rows.weight).value
-                value.backward()
+                if value.requires_grad:
+                    value.backward()
                 return value.item() + add_log_priors(kernel)
 
             return objective
@@ -512,7 +528,7 @@ class GPClassifier(StreamingClassifier):
         self.search_ = []
         for number, (objective, parameters) in enumerate(searches):
             title = f"kernel {number + 1} of {len(searches)}, " if len(searches) > 1 else ""
-            report = _Progress(title) if self.verbose else None
+            report = _Progress(title) if given.verbose else None
             self.search_.append(
                 maximise(
                     objective,
@@ -534,7 +550,7 @@ class GPClassifier(StreamingClassifier):
         mean, variance = self._current()[1](self._scaled(X))
         return mean / self._choice.temperature, variance / self._choice.temperature**2
 
-    def _current(self) -> tuple[ClassLikelihood, Callable[[Tensor], Latents]]:
+    def _current(self) -> tuple[ClassLikelihood, LatentPosterior]:
         if self._predict is None:
             assert self._model is not None
             likelihood, table = make_table(self._given.label, len(self.classes_), self._choice)
@@ -551,6 +567,15 @@ class GPClassifier(StreamingClassifier):
                 "rows; give n_inducing, or fit again with all rows."
             )
         return self._model
+
+
+def _packed_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters for JSON, without the kernel where that is an object."""
+    return {name: _CUSTOM if isinstance(value, Kernel) else plain(value) for name, value in params.items()}
+
+
+def _unpacked_params(params: dict[str, Any], kernel: Kernel | None) -> dict[str, Any]:
+    return params | {"kernel": kernel} if params["kernel"] == _CUSTOM else params
 
 
 class _Progress:

@@ -98,7 +98,8 @@ class AutogradCross(CrossKernel):
 
     def __call__(self, rows: Float[Tensor, "n d"], *, differentiable: bool) -> CrossBlock:
         with torch.set_grad_enabled(differentiable):
-            return CrossBlock(self._kernel(rows, self._points).to_dense(), self._kernel(rows, diag=True))
+            # points first: kernels shift both by the mean of the first, which must not depend on the other rows
+            return CrossBlock(self._kernel(self._points, rows).to_dense().mT, self._kernel(rows, diag=True))
 
     def pull_back(
         self,

@@ -65,7 +65,16 @@ def make_kernel(kernel: Any, spread: Float[Tensor, " d"], variance: float, *, ow
                 f"The 'kernel' parameter of {owner} must have no batch_shape; got {tuple(kernel.batch_shape)}. "
                 "shared_kernel=False gives each class a kernel of its own."
             )
-        return copy.deepcopy(kernel).double()
+        own = copy.deepcopy(kernel).double()
+        try:
+            with torch.no_grad():
+                own(torch.eye(2, len(spread)).double()).to_dense()
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"The 'kernel' parameter of {owner} must suit rows of {len(spread)} features; got a kernel that does "
+                f"not: {error}"
+            ) from None
+        return own
     if kernel is not None and not isinstance(kernel, str):
         raise InvalidArgumentError(
             f"The 'kernel' parameter of {owner} must be a kernel of GPyTorch or the name of one; got {kernel!r}."
@@ -95,11 +104,21 @@ def add_log_priors(kernel: Kernel) -> float:
     0.0
     """
     terms = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in kernel.named_priors()]
-    if not terms:
-        return 0.0
-    total = torch.stack(terms).sum()
-    total.backward()
+    total = torch.stack(terms).sum() if terms else torch.zeros(())
+    if total.requires_grad:
+        total.backward()
     return total.item()
 
 
 _SMOOTHNESS = {KernelName.MATERN12: 0.5, KernelName.MATERN32: 1.5, KernelName.MATERN52: 2.5}
+
+
+def kernel_form(kernel: Kernel) -> list[list[str]]:
+    """Return what a kernel is made of, without its numbers.
+
+    Examples
+    --------
+    >>> kernel_form(LinearKernel())
+    [['', 'LinearKernel'], ['raw_variance_constraint', 'Positive']]
+    """
+    return [[name, type(module).__name__] for name, module in kernel.named_modules()]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gaussify._estimators import Packed, expect, expect_numbers
 from gaussify.gp._choice import LabelChoice
+from gaussify.gp._kernels import kernel_form
 from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, SparseModel
 from gaussify.gp._objective import SortedRows
 from gaussify.gp._scaling import Scaling
@@ -36,20 +37,26 @@ def unpack_scaling(config: dict[str, Any], tensors: dict[str, Tensor]) -> Scalin
     """Return the scaling of inputs."""
     knots, values = tensors["scaling.knots"], tensors["scaling.values"]
     shape = (len(knots), int(config["n_features"]))
-    expect(len(knots) >= 1, "scaling has knots")
+    is_clamped = bool(config["scaling_is_clamped"])
     expect_numbers(knots, shape, "knots")
     expect_numbers(values, shape, "values")
-    return Scaling(knots.numpy(), values.numpy(), bool(config["scaling_is_clamped"]))
+    rising = knots.diff(dim=0) >= 0.0 if is_clamped else knots.diff(dim=0) > 0.0
+    expect(bool(rising.all()) and len(knots) >= (1 if is_clamped else 2), "scaling has knots in increasing order")
+    return Scaling(knots.numpy(), values.numpy(), is_clamped)
 
 
 def pack_model(model: LatentModel) -> Packed:
     """Return kernels with inducing points and statistics, or with all rows."""
     tensors = {
-        f"kernel{i}.{name}": parameter.detach()
+        f"kernel{i}.{name}": parameter.detach().clone()
         for i, kernel in enumerate(model.kernels)
-        for name, parameter in kernel.named_parameters()
+        for name, parameter in kernel.state_dict().items()
     }
-    config: dict[str, Any] = {"n_kernels": len(model.kernels), "is_sparse": isinstance(model, SparseModel)}
+    config: dict[str, Any] = {
+        "n_kernels": len(model.kernels),
+        "kernel_form": kernel_form(model.kernels[0]),
+        "is_sparse": isinstance(model, SparseModel),
+    }
     if isinstance(model, SparseModel):
         for i, (features, statistics) in enumerate(zip(model.features, model.statistics, strict=True)):
             tensors[f"points{i}"] = features.points
@@ -61,20 +68,26 @@ def pack_model(model: LatentModel) -> Packed:
 
 
 def unpack_model(
-    config: dict[str, Any], tensors: dict[str, Tensor], kernel: Kernel, *, n_classes: int, n_features: int
+    config: dict[str, Any],
+    tensors: dict[str, Tensor],
+    kernel: Kernel,
+    *,
+    n_classes: int,
+    n_latents: int,
+    n_features: int,
 ) -> LatentModel:
-    """Return the model; ``kernel`` is one of the right form."""
+    """Return the model; ``kernel`` must be of the same form."""
     saved = config["model"]
+    expect(saved["kernel_form"] == kernel_form(kernel), "the kernel is of the form of the one that was saved")
     kernels = []
     for i in range(int(saved["n_kernels"])):
         own = copy.deepcopy(kernel)
+        state = {name: tensors[f"kernel{i}.{name}"] for name in own.state_dict()}
         for name, parameter in own.named_parameters():
-            value = tensors[f"kernel{i}.{name}"]
-            expect_numbers(value, tuple(parameter.shape), f"parameter {name} of the kernel")
-            with torch.no_grad():
-                parameter.copy_(value)
+            expect_numbers(state[name], tuple(parameter.shape), f"parameter {name} of the kernel")
+        own.load_state_dict(state)
         kernels.append(own)
-    expect(len(kernels) > 0, "there is a kernel")
+    expect(len(kernels) in (1, n_latents), "there is one kernel, or one for each latent")
     if saved["is_sparse"]:
         features, statistics = [], []
         for i, own in enumerate(kernels):
@@ -89,6 +102,7 @@ def unpack_model(
             statistics.append(ClassStatistics(**parts))
         return SparseModel(features, n_classes, statistics)
     rows, labels, weight = (tensors[f"rows.{name}"] for name in ("features", "labels", "weight"))
+    expect(len(rows) > 0, "there are rows")
     expect_numbers(rows, (len(rows), n_features), "rows")
     expect_numbers(weight, (len(rows),), "weights of rows", positive=True)
     expect(labels.shape == (len(rows),) and labels.dtype == torch.int64, "rows have labels")

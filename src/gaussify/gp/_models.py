@@ -19,6 +19,7 @@ from gaussify.gp._objective import SortedRows, factorise
 from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior import (
     ClassStatistics,
+    GaussianPosterior,
     GaussianPrior,
     StatisticsAccumulator,
     class_posterior,
@@ -33,14 +34,32 @@ Latents = tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]
 """Mean and variance."""
 
 
+class LatentPosterior(ABC):
+    """Gives the latents of any rows."""
+
+    _n_columns: int
+    """Of the largest matrix that some rows need."""
+
+    @torch.no_grad()
+    def __call__(self, rows: Float[Tensor, "n d"]) -> Latents:
+        """Return mean and variance, computed for a few rows at a time."""
+        chunks = [self._few(part) for part in rows.split(max(1, _ELEMENTS // self._n_columns))]
+        mean, variance = zip(*chunks, strict=True)
+        return torch.cat(mean), torch.cat(variance)
+
+    @abstractmethod
+    def _few(self, rows: Float[Tensor, "n d"]) -> Latents:
+        """The latents of a few rows."""
+
+
 class LatentModel(ABC):
     """What is common to exact and sparse models."""
 
     kernels: Sequence[Kernel]
 
     @abstractmethod
-    def posterior(self, table: PseudoTargets) -> Callable[[Float[Tensor, "n d"]], Latents]:
-        """Return the function that gives the latents of rows, for what classes observe of latents."""
+    def posterior(self, table: PseudoTargets) -> "LatentPosterior":
+        """Return what gives the latents of rows, for what classes observe of latents."""
 
     @abstractmethod
     def judge(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
@@ -163,21 +182,14 @@ class SparseModel(LatentModel):
         other.learn(rows, labels, weight)
         return other.statistics
 
-    def posterior(self, table: PseudoTargets) -> Callable[[Float[Tensor, "n d"]], Latents]:
-        posteriors = [
+    def posterior(self, table: PseudoTargets) -> "SparsePosterior":
+        return SparsePosterior(self.features, self._posteriors(table))
+
+    def _posteriors(self, table: PseudoTargets) -> list[GaussianPosterior]:
+        return [
             class_posterior(GaussianPrior.centred(features.prior_variance, n_latents=own.mean.shape[1]), rows, own)
             for features, rows, own in zip(self.features, self.statistics, self._tables(table), strict=True)
         ]
-
-        def predict(rows: Float[Tensor, "n d"]) -> Latents:
-            parts = []
-            for features, posterior in zip(self.features, posteriors, strict=True):
-                phi, left = features(rows)
-                mean, variance = latent(posterior, phi)
-                parts.append((mean, variance + left[:, None]))
-            return _side_by_side(parts)
-
-        return predict
 
     def judge(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
         some = rows.take(places)
@@ -185,11 +197,8 @@ class SparseModel(LatentModel):
 
         def judge(table: PseudoTargets, left_out: bool) -> Latents:
             parts = []
-            for (phi, left), features, statistics, own in zip(
-                known, self.features, self.statistics, self._tables(table), strict=True
-            ):
-                prior = GaussianPrior.centred(features.prior_variance, n_latents=own.mean.shape[1])
-                mean, variance = latent(class_posterior(prior, statistics, own), phi)
+            for (phi, left), posterior, own in zip(known, self._posteriors(table), self._tables(table), strict=True):
+                mean, variance = latent(posterior, phi)
                 if left_out:
                     targets = PseudoTargets(own.mean[some.labels], own.variance[some.labels])
                     mean, variance = leave_one_out(mean, variance, targets, some.weight)
@@ -197,6 +206,22 @@ class SparseModel(LatentModel):
             return _side_by_side(parts)
 
         return judge
+
+
+class SparsePosterior(LatentPosterior):
+    """Weights of inducing features, given rows."""
+
+    def __init__(self, features: Sequence[InducingFeatures], posteriors: Sequence[GaussianPosterior]) -> None:
+        self._features, self._posteriors = features, posteriors
+        self._n_columns = len(features[0].points) + 1
+
+    def _few(self, rows: Float[Tensor, "n d"]) -> Latents:
+        parts = []
+        for features, posterior in zip(self._features, self._posteriors, strict=True):
+            phi, left = features(rows)
+            mean, variance = latent(posterior, phi)
+            parts.append((mean, variance + left[:, None]))
+        return _side_by_side(parts)
 
 
 class ExactModel(LatentModel):
@@ -215,23 +240,8 @@ class ExactModel(LatentModel):
     def __init__(self, kernels: Sequence[Kernel], rows: SortedRows) -> None:
         self.kernels, self.rows = list(kernels), rows
 
-    def posterior(self, table: PseudoTargets) -> Callable[[Float[Tensor, "n d"]], Latents]:
-        posteriors = self._posteriors(table)
-
-        @torch.no_grad()
-        def predict(rows: Float[Tensor, "n d"]) -> Latents:
-            known = self.rows.features
-            chunks = []
-            for part in rows.split(max(1, _ELEMENTS // len(known))):
-                parts = []
-                for kernel, posterior in zip(self.kernels, posteriors, strict=True):
-                    block = cross_kernel(kernel, known)(part, differentiable=False)
-                    parts.append(posterior.latent(block.matrix + _MEAN_VARIANCE, block.variance + _MEAN_VARIANCE))
-                chunks.append(_side_by_side(parts))
-            mean, variance = zip(*chunks, strict=True)
-            return torch.cat(mean), torch.cat(variance)
-
-        return predict
+    def posterior(self, table: PseudoTargets) -> "ExactRowsPosterior":
+        return ExactRowsPosterior(self.kernels, self.rows.features, self._posteriors(table))
 
     def judge(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
         r"""As for sparse models.
@@ -264,6 +274,23 @@ class ExactModel(LatentModel):
             ExactPosterior.of(kernel(rows.features).to_dense() + _MEAN_VARIANCE, rows.labels, own, rows.weight)
             for kernel, own in zip(self.kernels, self._tables(table), strict=True)
         ]
+
+
+class ExactRowsPosterior(LatentPosterior):
+    """What all rows say about others."""
+
+    def __init__(
+        self, kernels: Sequence[Kernel], rows: Float[Tensor, "n d"], posteriors: Sequence[ExactPosterior]
+    ) -> None:
+        self._kernels, self._rows, self._posteriors = kernels, rows, posteriors
+        self._n_columns = len(rows)
+
+    def _few(self, rows: Float[Tensor, "n d"]) -> Latents:
+        parts = []
+        for kernel, posterior in zip(self._kernels, self._posteriors, strict=True):
+            block = cross_kernel(kernel, self._rows)(rows, differentiable=False)
+            parts.append(posterior.latent(block.matrix + _MEAN_VARIANCE, block.variance + _MEAN_VARIANCE))
+        return _side_by_side(parts)
 
 
 def _side_by_side(parts: Sequence[tuple[Tensor, Tensor]]) -> Latents:

@@ -25,6 +25,7 @@ from gaussify.posterior import ClassStatistics
 
 _KEPT_ELEMENTS = 1 << 24  # of the kernel matrix of all rows, up to which it is kept
 _JITTER = 1e-8  # relative to the diagonal: points may come close, and a fixed amount keeps the bound smooth
+_LEAST = 1e-6  # that a diagonal counts as, where all of it is zero
 
 
 class SortedRows(NamedTuple):
@@ -102,7 +103,10 @@ def factorise(kernel: Kernel, points: Float[Tensor, "m d"]) -> Float[Tensor, "m 
     1.0
     """
     matrix = kernel(points).to_dense()
-    return stable_cholesky(matrix + torch.diag_embed(_JITTER * matrix.diagonal().detach()))
+    diagonal = matrix.diagonal().detach()  # where it is zero, as at the origin of a linear kernel, others stand in
+    return stable_cholesky(
+        matrix + torch.diag_embed(_JITTER * torch.maximum(diagonal, diagonal.mean()).clamp_min(_LEAST))
+    )
 
 
 def accumulate_gradient(

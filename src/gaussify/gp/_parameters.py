@@ -37,6 +37,7 @@ class Given(NamedTuple):
     tol: float
     sample_size: int
     seed: int
+    verbose: bool
 
 
 def checked_parameters(estimator: BaseEstimator) -> Given:
@@ -77,8 +78,17 @@ def checked_parameters(estimator: BaseEstimator) -> Given:
         count("max_iter", 0),
         float(checked_positive(estimator, "tol")),
         count("sample_size", 1),
-        count("random_state", 0),
+        _seed(estimator),
+        truth("verbose"),
     )
+
+
+def _seed(estimator: BaseEstimator) -> int:
+    owner = type(estimator).__name__
+    seed = check_count(estimator.random_state, name="random_state", owner=owner, minimum=0)
+    if seed >= 2**32:
+        raise InvalidArgumentError(f"The 'random_state' parameter of {owner} must be below 2**32; got {seed}.")
+    return seed
 
 
 def _points(estimator: BaseEstimator) -> Float[Tensor, "m d"]:

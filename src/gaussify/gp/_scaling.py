@@ -58,7 +58,7 @@ def fit_scaling(X: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"], ki
     """
     if kind is None:
         ends = np.repeat([[0.0], [1.0]], X.shape[1], axis=1)
-        return Scaling(ends, ends, is_clamped=False)
+        return Scaling(ends, ends.copy(), is_clamped=False)
     if kind is ScalingKind.STANDARD:
         share = weight / weight.sum()
         scale = np.abs(X).max(0)

@@ -62,7 +62,7 @@ def maximise(
     objective
         Returns a value and adds its gradient to ``.grad`` of the parameters.
     parameters
-        Tensors, changed in place.
+        Tensors, changed in place; those that do not require a gradient stay.
     scale
         By which the objective is divided, such as the number of rows.
     max_iter
@@ -83,6 +83,7 @@ def maximise(
     (True, [1.0, 1.0])
     """
     start = time.perf_counter()
+    parameters = [parameter for parameter in parameters if parameter.requires_grad]
     best_value, best = -np.inf, _vector([parameter.detach() for parameter in parameters])
     n_evaluations = n_restarts = 0
     values: list[float] = []
@@ -114,7 +115,10 @@ def maximise(
     converged, radius = False, np.inf
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", JitterWarning)
-        while len(values) < max_iter:
+        if max_iter == 0 or not parameters:
+            best_value = objective()
+            converged = not parameters
+        while len(values) < max_iter and parameters:
             options = {"maxiter": max_iter - len(values), "maxcor": _MEMORY, "maxfun": 10 * max_iter, "gtol": 1e-9}
             bounds = None if np.isinf(radius) else np.stack([best - radius, best + radius], 1)
             before = len(values)
@@ -156,7 +160,7 @@ def maximise(
 
 
 def _vector(tensors: Sequence[Tensor]) -> NDArray:
-    return np.concatenate([tensor.detach().numpy().ravel() for tensor in tensors]).astype(np.float64)
+    return np.concatenate([np.zeros(0), *(tensor.detach().numpy().ravel() for tensor in tensors)])
 
 
 def _assign(parameters: Sequence[Tensor], vector: NDArray) -> None:

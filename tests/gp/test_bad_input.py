@@ -1,0 +1,641 @@
+"""Bad input is refused with a clear error and leaves the model exactly as it was; odd input is taken as it is."""
+
+import copy
+import functools
+import inspect
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+
+import gaussify.gp._classifier as classifier
+from gaussify import BayesianLogisticRegression, GPClassifier, __version__
+from gaussify._persistence import read_model, write_model
+from gaussify.exceptions import InvalidArgumentError, ModelFileError
+
+FIXED = {"alpha_eps": 0.2, "temperature": 1.5, "max_iter": 0}
+SPARSE = {"n_inducing": 5}
+KIND = "GPClassifier"
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 3))
+Y = (X @ RNG.normal(size=(3, 3)) + RNG.gumbel(size=(30, 3))).argmax(1)
+NAMES = np.array(["ash", "fir", "oak"])
+NEW = RNG.normal(size=(4, 3))  # rows of which one entry is spoilt
+LABELS = [0, 1, 2, 0]
+
+
+def new(**params) -> GPClassifier:
+    return GPClassifier(**{**FIXED, **params})
+
+
+def spoilt(value: float, place=(2, 1)) -> np.ndarray:
+    rows = NEW.copy()
+    rows[place] = value
+    return rows
+
+
+def state(model: GPClassifier, path) -> tuple:
+    """All that can be seen of a model: probabilities, and the bytes of its file."""
+    model.save(path)
+    return model.predict_proba(X).tobytes(), path.read_bytes(), model.classes_.tobytes(), str(model.get_params())
+
+
+def assert_refused(model, call, message: str, path, error: type[Exception] = ValueError) -> None:
+    before = state(model, path)
+    with pytest.raises(error, match=message):
+        call(model)
+    assert state(model, path) == before
+
+
+@functools.cache
+def sparse_model() -> GPClassifier:
+    """Errors leave it as it is, so that it can be used again."""
+    return new(**SPARSE).fit(X, Y)
+
+
+@functools.cache
+def exact_model() -> GPClassifier:
+    return new().fit(X, Y)
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------
+
+ROWS = {
+    "nan": (spoilt(np.nan), LABELS, "Input X contains NaN"),
+    "inf": (spoilt(np.inf), LABELS, "Input X contains infinity"),
+    "nan-in-float32": (spoilt(np.nan).astype(np.float32), LABELS, "Input X contains NaN"),
+    "nan-in-list": (spoilt(np.nan).tolist(), LABELS, "Input X contains NaN"),
+    "too-wide": (np.ones((4, 5)), LABELS, "X has 5 features, but GPClassifier is expecting 3"),
+    "too-narrow": (np.ones((4, 2)), LABELS, "X has 2 features"),
+    "too-large": (spoilt(1e150), LABELS, "too large"),
+    "one-row-flat": (NEW[0], LABELS[:1], "Expected 2D array, got 1D array"),
+    "text": (np.full((4, 3), "a"), LABELS, "must be numbers; got an array of <U1"),
+    "dates": (np.full((4, 3), np.datetime64("2020-01-01")), LABELS, "must be numbers; got an array of datetime64"),
+    "objects": (np.full((4, 3), "a", dtype=object), LABELS, "could not convert string to float"),
+    "complex": (NEW + 1j, LABELS, "Complex data not supported"),
+    "no-rows": (np.zeros((0, 3)), [], r"0 sample"),
+    "fewer-labels": (NEW, LABELS[:3], "inconsistent numbers of samples"),
+    "no-labels": (NEW, None, "requires y to be passed, but the target y is None"),
+    "continuous-labels": (NEW, [0.5, 1.5, 2.0, 0.0], "Unknown label type: continuous"),
+    "nan-labels": (NEW, [0.0, np.nan, 1.0, 2.0], "Input y contains NaN"),
+    "text-labels": (NEW, NAMES[LABELS], "must stay of one type: labels so far are like .*0.*; got .*ash"),
+    "mixed-labels": (NEW, np.array([0, "oak", 1, 2], dtype=object), "must be all strings or all numbers"),
+    "two-columns-of-labels": (NEW, np.ones((4, 2), dtype=int), "y should be a 1d array"),
+}
+NEW_TO_A_FIT = {"too-wide", "too-narrow", "text-labels"}  # which may differ from the one before
+
+
+@pytest.mark.parametrize(
+    ("use", "name"),
+    [
+        (use, name)
+        for use in ("partial_fit", "unlearn", "fit")
+        for name in ROWS
+        if use != "fit" or name not in NEW_TO_A_FIT
+    ],
+)
+def test_bad_rows_are_refused_and_change_nothing(use, name, tmp_path):
+    rows, labels, message = ROWS[name]
+    assert_refused(sparse_model(), lambda m: getattr(m, use)(rows, labels), message, tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", sorted(set(ROWS) - NEW_TO_A_FIT))
+def test_bad_rows_are_refused_by_an_exact_model_and_change_nothing(name, tmp_path):
+    rows, labels, message = ROWS[name]
+    assert_refused(exact_model(), lambda m: m.fit(rows, labels), message, tmp_path / "model")
+
+
+@pytest.mark.parametrize("use", ["predict", "predict_proba", "predict_latent"])
+@pytest.mark.parametrize("name", ["nan", "inf", "too-wide", "too-narrow", "one-row-flat", "text", "no-rows", "complex"])
+def test_bad_rows_are_not_predicted(name, use):
+    rows, _, message = ROWS[name]
+    for model in (sparse_model(), exact_model()):
+        with pytest.raises(ValueError, match=message):
+            getattr(model, use)(rows)
+
+
+def test_bad_rows_in_the_middle_of_a_stream_change_nothing_that_follows():
+    model, clean = (new(**SPARSE).partial_fit(X[:9], Y[:9], classes=[0, 1, 2]) for _ in range(2))
+    for each in (model, clean):
+        each.partial_fit(X[9:20], Y[9:20])  # which wait to be added up
+    for rows, labels, message in ROWS.values():
+        with pytest.raises(ValueError, match=message):
+            model.partial_fit(rows, labels)
+    for each in (model, clean):
+        each.partial_fit(X[20:], Y[20:])
+    np.testing.assert_array_equal(model.predict_proba(X), clean.predict_proba(X))
+    assert model.n_rows_seen_ == clean.n_rows_seen_ == 30
+
+
+def test_a_bad_first_chunk_leaves_the_model_unfitted():
+    model = new(**SPARSE)
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.partial_fit(spoilt(np.nan), LABELS)
+    assert vars(model) == vars(new(**SPARSE))
+    assert model.partial_fit(NEW[:, :2], LABELS).n_features_in_ == 2
+
+
+WEIGHTS = {
+    "negative": ([1.0, -1.0, 1.0, 1.0], "at least 0; got -1"),
+    "nan": ([1.0, np.nan, 1.0, 1.0], "finite; got nan"),
+    "inf": ([1.0, np.inf, 1.0, 1.0], "finite; got inf"),
+    "too-few": ([1.0, 1.0], "2"),
+    "two-columns": (np.ones((4, 2)), "2"),
+    "text": (["a", "b", "c", "d"], "numbers"),
+}
+
+
+@pytest.mark.parametrize(("weight", "message"), WEIGHTS.values(), ids=WEIGHTS)
+@pytest.mark.parametrize("use", ["partial_fit", "fit", "unlearn"])
+def test_bad_weights_are_refused_and_change_nothing(weight, message, use, tmp_path):
+    call = lambda m: getattr(m, use)(NEW, LABELS, sample_weight=weight)  # noqa: E731
+    assert_refused(sparse_model(), call, f"sample_weight.*{message}", tmp_path / "model")
+
+
+@pytest.mark.parametrize("params", [{}, SPARSE], ids=["exact", "sparse"])
+@pytest.mark.parametrize(
+    ("labels", "weight", "message"),
+    [
+        ([1, 1, 1, 1], None, "at least two classes; got only the class 1"),
+        (LABELS, np.zeros(4), "must not be zero for every row"),
+        (LABELS, [1.0, 0.0, 0.0, 1.0], "at least two classes.* got only the class 0"),
+    ],
+    ids=["one-class", "no-weight", "one-class-with-weight"],
+)
+def test_hyperparameters_are_learnt_from_two_classes_at_least(labels, weight, message, params):
+    model = new(**params)
+    with pytest.raises(InvalidArgumentError, match=message):
+        model.fit(NEW, labels, weight)
+    assert not hasattr(model, "classes_")
+
+
+def test_the_first_chunk_needs_two_classes_even_where_more_are_declared():
+    with pytest.raises(InvalidArgumentError, match=r"at least two classes.* got only the class 1"):
+        new(**SPARSE).partial_fit(NEW, [1] * 4, classes=[0, 1, 2])
+
+
+@pytest.mark.parametrize("params", [{}, SPARSE], ids=["exact", "sparse"])
+def test_an_interrupt_while_hyperparameters_are_learnt_leaves_the_model_as_it_was(params, tmp_path, monkeypatch):
+    def interrupt(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    model = sparse_model() if params else exact_model()
+    monkeypatch.setattr(classifier, "choose_label", interrupt)
+    assert_refused(model, lambda m: m.fit(X[:20] * 3.0, Y[:20]), "^$", tmp_path / "model", KeyboardInterrupt)
+
+
+# --- classes -------------------------------------------------------------------------------------------------------
+
+
+def test_labels_that_were_not_declared_are_refused(tmp_path):
+    call = lambda m: m.partial_fit(NEW, [0, 1, 2, 9], classes=[0, 1, 2])  # noqa: E731
+    assert_refused(sparse_model(), call, r"'y'.*must hold labels of 'classes', \[0, 1, 2\]; got 9", tmp_path / "model")
+
+
+def test_a_new_class_is_refused_where_each_has_a_kernel_of_its_own(tmp_path):
+    model = new(n_inducing=3, shared_kernel=False).fit(X, Y)
+    message = r"shared_kernel=False .*got 1 more.*partial_fit\(classes=\[\.\.\.\]\)"
+    assert_refused(model, lambda m: m.partial_fit(NEW, [0, 1, 2, 7]), message, tmp_path / "model", InvalidArgumentError)
+    assert model.partial_fit(NEW, LABELS).n_rows_seen_ == 34
+
+
+def test_a_third_class_is_refused_where_the_likelihood_is_logistic(tmp_path):
+    model = new(**SPARSE, likelihood="logistic").fit(X, (Y > 0).astype(int))
+    call = lambda m: m.partial_fit(NEW, LABELS)  # noqa: E731
+    assert_refused(model, call, "likelihood='logistic' is for two classes; got 3", tmp_path / "model")
+
+
+def test_a_class_beyond_those_of_alpha_eps_is_refused(tmp_path):
+    model = new(**SPARSE, alpha_eps=[0.1, 0.2, 0.3]).fit(X, Y)
+    call = lambda m: m.partial_fit(NEW, [0, 1, 2, 3])  # noqa: E731
+    assert_refused(model, call, "'alpha_eps'.*one per class; got 3 numbers for 4 classes", tmp_path / "model")
+
+
+# --- unlearn and merge ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "message"),
+    [
+        (X[:1], [9], "label 9, of which no row was learnt"),
+        (np.vstack([X, X]), np.r_[Y, Y], "rows that were not learnt"),
+    ],
+    ids=["unknown-label", "twice"],
+)
+def test_rows_that_were_never_learnt_cannot_be_unlearnt(rows, labels, message, tmp_path):
+    call = lambda m: m.unlearn(rows, labels)  # noqa: E731
+    assert_refused(sparse_model(), call, message, tmp_path / "model", InvalidArgumentError)
+
+
+OTHERS = {
+    "other-points": (lambda: new(**SPARSE, random_state=1).fit(X, Y), "same hyperparameters.*blank_copy"),
+    "other-kernel": (lambda: new(**SPARSE, kernel="matern12").fit(X, Y), "same hyperparameters.*blank_copy"),
+    "other-number-of-points": (lambda: new(n_inducing=4).fit(X, Y), "same hyperparameters.*blank_copy"),
+    "other-scaling": (lambda: new(**SPARSE, scaling="quantile").fit(X, Y), "same hyperparameters.*blank_copy"),
+    "other-width": (lambda: new(**SPARSE).fit(X[:, :2], Y), "same hyperparameters.*blank_copy"),
+    "other-labels": (lambda: new(**SPARSE).fit(X, NAMES[Y]), "labels of the same type, text or numbers"),
+    "exact": (lambda: new().fit(X, Y), "n_inducing"),
+    "something-else": (lambda: BayesianLogisticRegression().fit(X, Y), "another GPClassifier; got one Bayesian"),
+}
+
+
+@pytest.mark.parametrize(("other", "message"), OTHERS.values(), ids=OTHERS)
+def test_models_that_do_not_fit_together_are_not_merged(other, message, tmp_path):
+    assert_refused(sparse_model(), lambda m: m.merge(other()), message, tmp_path / "model", InvalidArgumentError)
+
+
+def test_same_numbers_in_other_units_are_not_merged(tmp_path):
+    other = new(**SPARSE).fit(X * 2.0, Y)  # scaled inputs, points and kernel are the same, rows are not
+    np.testing.assert_allclose(other.inducing_points_, sparse_model().inducing_points_)
+    assert_refused(sparse_model(), lambda m: m.merge(other), "scaling", tmp_path / "model", InvalidArgumentError)
+
+
+def test_a_new_class_is_not_merged_where_each_has_a_kernel_of_its_own(tmp_path):
+    model = new(n_inducing=3, shared_kernel=False).fit(X, Y)
+    other = model.blank_copy()
+    other.classes_ = np.array([0, 1, 7])  # as if it had learnt another one
+    assert_refused(model, lambda m: m.merge(other), "shared_kernel=False", tmp_path / "model", InvalidArgumentError)
+
+
+EXACT_USES = {
+    "partial_fit": lambda m: m.partial_fit(NEW, LABELS),
+    "unlearn": lambda m: m.unlearn(X[:2], Y[:2]),
+    "merge": lambda m: m.merge(sparse_model()),
+    "blank_copy": lambda m: m.blank_copy(),
+    "inducing_points_": lambda m: m.inducing_points_,
+}
+
+
+@pytest.mark.parametrize("use", EXACT_USES.values(), ids=EXACT_USES)
+def test_an_exact_model_says_that_streams_need_inducing_points(use, tmp_path):
+    message = "with inducing points only.*give n_inducing, or fit again with all rows"
+    assert_refused(exact_model(), use, message, tmp_path / "model", (InvalidArgumentError, AttributeError))
+
+
+def test_an_exact_model_of_many_rows_is_announced(monkeypatch):
+    monkeypatch.setattr(classifier, "_MANY_ROWS", 29)
+    with pytest.warns(UserWarning, match=r"exact GPClassifier of 30 rows needs .* GB.*n_inducing=200"):
+        new().fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        new(**SPARSE).fit(X, Y)
+        new().fit(X[:29], Y[:29])
+
+
+# --- parameters ----------------------------------------------------------------------------------------------------
+
+POINTS = np.zeros((5, 3))
+PARAMETERS = [
+    ("kernel", "rbff", "must be one of 'rbf', 'matern12', 'matern32', 'matern52', 'linear'; got 'rbff'"),
+    ("kernel", 3, "must be a kernel of GPyTorch or the name of one; got 3"),
+    ("kernel", RBFKernel, "must be a kernel of GPyTorch"),
+    ("kernel", RBFKernel(batch_shape=torch.Size([3])), "must have no batch_shape; got"),
+    ("kernel", RBFKernel(ard_num_dims=7), "3"),
+    ("kernel", RBFKernel(active_dims=[0, 9]), "3"),
+    ("n_inducing", 0, "an integer of at least 1; got 0"),
+    ("n_inducing", 2.5, "an integer of at least 1; got 2.5"),
+    ("n_inducing", "many", "an integer of at least 1; got 'many'"),
+    ("n_inducing", True, "an integer of at least 1; got True"),
+    ("objective", "evidence", "must be one of 'matched'.*; got 'evidence'"),
+    ("method", "laplce", "must be one of 'laplace', 'variational'.*; got 'laplce'"),
+    ("method", None, "must be one of"),
+    ("alpha_eps", 0.0, "must be positive; got 0"),
+    ("alpha_eps", np.nan, "must be finite; got nan"),
+    ("alpha_eps", 1e-9, "at least 1e-08; got 1e-09"),
+    ("alpha_eps", "large", "must be numbers; got 'large'"),
+    ("alpha_eps", [0.1, -0.2, 0.1], "must be positive; got -0.2 at index 1"),
+    ("alpha_eps", [0.1, 0.2], "one per class; got 2 numbers for 3 classes"),
+    ("temperature", -1.0, "must be positive"),
+    ("temperature", np.inf, "must be finite"),
+    ("temperature", [1.0, 2.0], "must be a number"),
+    ("scaling", "robust", "must be one of 'standard', 'quantile'; got 'robust'"),
+    ("scaling", False, "must be one of"),
+    ("likelihood", "probit", "must be one of 'auto', 'softmax', 'logistic'; got 'probit'"),
+    ("likelihood", "logistic", "two classes; got 3"),
+    ("inducing", "random", "must be one of 'kmeans', 'greedy'; got 'random'"),
+    ("inducing", None, "must be numbers; got None"),
+    ("inducing", POINTS[:4], "must hold 'n_inducing' points; got 4 points and n_inducing=5"),
+    ("inducing", POINTS[:, :2], "must have 3 columns"),
+    ("inducing", POINTS[0], "must have 2 dimensions"),
+    ("inducing", POINTS + np.nan, "must be finite; got nan"),
+    ("learn_inducing", "yes", "must be True or False; got 'yes'"),
+    ("shared_kernel", None, "must be True or False; got None"),
+    ("n_inducing_predict", 4, "must be at least 'n_inducing'.*; got 4 and 5"),
+    ("n_inducing_predict", 9.5, "an integer of at least 1; got 9.5"),
+    ("max_iter", -1, "an integer of at least 0; got -1"),
+    ("max_iter", None, "an integer of at least 0; got None"),
+    ("tol", 0.0, "must be positive"),
+    ("tol", "small", "must be numbers; got 'small'"),
+    ("label_variance", 0.0, "must be positive"),
+    ("criterion", "cv", "must be one of 'leave-one-out', 'training'; got 'cv'"),
+    ("sample_size", 0, "an integer of at least 1; got 0"),
+    ("predictive", "exact", "must be one of 'quadrature'.*; got 'exact'"),
+    ("verbose", "loud", "'loud'"),
+    ("verbose", np.zeros(3), "array"),
+    ("random_state", -1, "an integer of at least 0; got -1"),
+    ("random_state", None, "an integer of at least 0; got None"),
+    ("random_state", 2**40, str(2**40)),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"), PARAMETERS, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(PARAMETERS)]
+)
+def test_parameters_out_of_range_are_refused_by_name_and_a_fitted_model_stays(name, value, message):
+    model = new(**{**SPARSE, name: value})  # is built without complaint
+    with pytest.raises(InvalidArgumentError, match=f"(?s){name}.*{message}"):
+        model.fit(X, Y)
+    assert not hasattr(model, "classes_")
+    fitted = copy.deepcopy(sparse_model())
+    before = fitted.predict_proba(X), fitted.inducing_points_
+    fitted.set_params(**{name: value})
+    with pytest.raises(InvalidArgumentError):
+        fitted.fit(X * 2.0, Y)
+    np.testing.assert_array_equal(fitted.predict_proba(X), before[0])
+    np.testing.assert_array_equal(fitted.inducing_points_, before[1])
+
+
+def test_every_parameter_has_a_value_that_is_refused():
+    assert {name for name, *_ in PARAMETERS} == set(inspect.signature(GPClassifier).parameters)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"n_inducing_predict": 5}, "'n_inducing_predict'.*'n_inducing', which must be given; got 5 and None"),
+        ({"inducing": POINTS}, "'inducing'.*got 5 points and n_inducing=None"),
+        ({"kernel": RBFKernel(ard_num_dims=7)}, "'kernel'"),
+        ({"method": "gauss", "likelihood": "logistic"}, "method='gauss' with likelihood='logistic'"),
+    ],
+    ids=["predict-points", "points", "width-of-kernel", "gauss-logistic"],
+)
+def test_parameters_that_do_not_go_together_are_refused(params, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        new(**params).fit(X, Y)
+
+
+def test_moment_ori_needs_a_softmax():
+    with pytest.raises(InvalidArgumentError, match=r"'method'.*got 'moment-ori'"):
+        new(method="moment-ori", likelihood="logistic").fit(X, Y > 0)
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "model.gaussify"
+    sparse_model().save(path)
+    return path
+
+
+def test_a_truncated_model_is_refused(path):
+    data = path.read_bytes()
+    for length in (0, 7, 100, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:length])
+        with pytest.raises(ModelFileError, match=r"model\.gaussify holds no model of gaussify, or only a part"):
+            GPClassifier.load(path)
+
+
+def test_a_model_of_which_a_byte_changed_is_refused(path):
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ModelFileError, match="altered"):
+        GPClassifier.load(path)
+
+
+def test_a_model_of_another_kind_is_refused(path):
+    BayesianLogisticRegression().fit(X, Y).save(path)
+    with pytest.raises(ModelFileError, match="holds a BayesianLogisticRegression, not a GPClassifier"):
+        GPClassifier.load(path)
+
+
+def test_a_newer_model_is_refused(path):
+    write_model(path, KIND, 99, *read_model(path, KIND, 1))
+    with pytest.raises(ModelFileError, match=f"gaussify {__version__} in format 99.*Update gaussify"):
+        GPClassifier.load(path)
+
+
+def test_a_pickle_is_refused_and_not_run(path):
+    path.write_bytes(pickle.dumps(_Bomb()))
+    with pytest.raises(ModelFileError, match="holds no model of gaussify"):
+        GPClassifier.load(path)
+
+
+class _Bomb:
+    def __reduce__(self):
+        return pytest.fail, ("unpickled",)
+
+
+def test_a_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        GPClassifier.load(tmp_path / "nowhere")
+
+
+def double(config, tensors):
+    """Two kernels for three latents."""
+    config["model"].update(n_kernels=2)
+    tensors.update({k.replace("kernel0", "kernel1"): v.clone() for k, v in tensors.items() if k.startswith("kernel0")})
+    if "points0" in tensors:
+        parts = {k: v for k, v in tensors.items() if k.startswith(("points0", "statistics0"))}
+        tensors.update({k.replace("s0", "s1"): v.clone() for k, v in parts.items()})
+
+
+EDITS = {
+    "no-params": lambda config, tensors: config.pop("params"),
+    "unknown-param": lambda config, tensors: config["params_of_fit"].update(colour="red"),
+    "bad-param": lambda config, tensors: config["params_of_fit"].update(alpha_eps=-1.0),
+    "code-param": lambda config, tensors: config["params_of_fit"].update(alpha_eps="__import__('os').system('false')"),
+    "params-list": lambda config, tensors: config.update(params=[1, 2]),
+    "unknown-kernel": lambda config, tensors: config["params_of_fit"].update(kernel="magic"),
+    "other-kernel": lambda config, tensors: config["params_of_fit"].update(kernel="linear"),
+    "logistic": lambda config, tensors: config["params_of_fit"].update(likelihood="logistic"),
+    "no-classes": lambda config, tensors: config.pop("classes"),
+    "repeated-classes": lambda config, tensors: config["classes"].update(values=[0, 1, 1]),
+    "fewer-classes": lambda config, tensors: config["classes"].update(values=[0, 1]),
+    "more-features": lambda config, tensors: config.update(n_features=4),
+    "fewer-names": lambda config, tensors: config.update(feature_names=["a"]),
+    "no-choice": lambda config, tensors: config.pop("choice"),
+    "choice-method": lambda config, tensors: config["choice"].update(method="magic"),
+    "choice-temperature": lambda config, tensors: config["choice"].update(temperature=-1.0),
+    "choice-alpha": lambda config, tensors: tensors.update({"choice.alpha_eps": torch.ones(7).double()}),
+    "no-kernels": lambda config, tensors: config["model"].update(n_kernels=0),
+    "many-kernels": lambda config, tensors: config["model"].update(n_kernels=10**9),
+    "two-kernels": double,
+    "kernel-nan": lambda config, tensors: tensors["kernel0.raw_outputscale"].fill_(torch.nan),
+    "kernel-shape": lambda config, tensors: tensors.update({"kernel0.raw_outputscale": torch.ones(2).double()}),
+    "no-scaling": lambda config, tensors: tensors.pop("scaling.knots"),
+    "one-knot": lambda config, tensors: tensors.update({k: tensors[k][:1].clone() for k in tensors if "scaling" in k}),
+    "equal-knots": lambda config, tensors: tensors["scaling.knots"].fill_(0.0),
+    "search": lambda config, tensors: config.update(search=[[1]]),
+    "objective": lambda config, tensors: config.update(objective_value="high"),
+    "rows-seen": lambda config, tensors: config.update(n_rows_seen="many"),
+}
+SPARSE_EDITS = {
+    "kernel-too-large": lambda config, tensors: tensors["kernel0.raw_outputscale"].fill_(1000.0),
+    "no-points": lambda config, tensors: tensors.pop("points0"),
+    "points-width": lambda config, tensors: tensors.update(points0=tensors["points0"][:, :2].contiguous()),
+    "points-nan": lambda config, tensors: tensors["points0"].fill_(torch.nan),
+    "no-gram": lambda config, tensors: tensors.pop("statistics0.gram"),
+    "gram-shape": lambda config, tensors: tensors.update({"statistics0.gram": tensors["statistics0.gram"][:2].clone()}),
+    "gram-nan": lambda config, tensors: tensors["statistics0.gram"].fill_(torch.nan),
+    "gram-dtype": lambda config, tensors: tensors.update({"statistics0.gram": tensors["statistics0.gram"].float()}),
+    "exact": lambda config, tensors: config["model"].update(is_sparse=False),
+}
+ROW_TENSORS = ("rows.features", "rows.labels", "rows.weight")
+EXACT_EDITS = {
+    "no-rows": lambda config, tensors: tensors.pop("rows.features"),
+    "zero-rows": lambda config, tensors: tensors.update({name: tensors[name][:0].clone() for name in ROW_TENSORS}),
+    "rows-nan": lambda config, tensors: tensors["rows.features"].fill_(torch.nan),
+    "rows-width": lambda config, tensors: tensors.update(
+        {"rows.features": tensors["rows.features"][:, :2].contiguous()}
+    ),
+    "labels-unknown": lambda config, tensors: tensors["rows.labels"].fill_(9),
+    "labels-dtype": lambda config, tensors: tensors.update({"rows.labels": tensors["rows.labels"].double()}),
+    "labels-length": lambda config, tensors: tensors.update({"rows.labels": tensors["rows.labels"][:3].clone()}),
+    "weights-negative": lambda config, tensors: tensors["rows.weight"].fill_(-1.0),
+    "sparse": lambda config, tensors: config["model"].update(is_sparse=True),
+}
+SOME_EDITS = {name: EDITS[name] for name in ("bad-param", "unknown-kernel", "choice-method", "two-kernels", "one-knot")}
+CASES = {
+    **{f"sparse-{name}": (sparse_model, edit) for name, edit in (EDITS | SPARSE_EDITS).items()},
+    **{f"exact-{name}": (exact_model, edit) for name, edit in (SOME_EDITS | EXACT_EDITS).items()},
+}
+
+
+@pytest.mark.parametrize(("model", "edit"), CASES.values(), ids=CASES)
+def test_a_file_that_does_not_hold_a_whole_model_is_refused(path, model, edit):
+    """Changed and signed again, as only someone who knows the format can."""
+    model().save(path)
+    config, tensors = read_model(path, KIND, 1)
+    edit(config, tensors)
+    write_model(path, KIND, 1, config, tensors)
+    with pytest.raises(ModelFileError, match="does not hold a complete GPClassifier"):
+        GPClassifier.load(path)
+
+
+def test_a_model_with_a_kernel_object_asks_for_it(path):
+    new(**SPARSE, kernel=ScaleKernel(RBFKernel())).fit(X, Y).save(path)
+    with pytest.raises(InvalidArgumentError, match=r"kernel of your own.*load\(path, kernel=\.\.\.\)"):
+        GPClassifier.load(path)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [RBFKernel(), ScaleKernel(RBFKernel(ard_num_dims=3)), LinearKernel(), ScaleKernel(RBFKernel()) + LinearKernel()],
+    ids=["unscaled", "more-lengthscales", "linear", "sum"],
+)
+def test_a_kernel_object_of_another_form_is_refused(path, kernel):
+    new(**SPARSE, kernel=ScaleKernel(RBFKernel())).fit(X, Y).save(path)
+    with pytest.raises(ModelFileError, match="does not hold a complete GPClassifier"):
+        GPClassifier.load(path, kernel=kernel)
+
+
+def test_a_kernel_object_of_another_class_with_the_same_parameters_is_refused(path):
+    new(**SPARSE, kernel=ScaleKernel(RBFKernel())).fit(X, Y).save(path)
+    with pytest.raises((ModelFileError, InvalidArgumentError), match=r"(?i)kernel"):
+        GPClassifier.load(path, kernel=ScaleKernel(MaternKernel()))
+
+
+def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
+    before = path.read_bytes()
+
+    def fail(*args: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        new(**SPARSE).fit(X * 2.0, Y).save(path)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+# --- odd data ------------------------------------------------------------------------------------------------------
+
+SINGLE = np.where(np.arange(30) == 3, 9, Y)
+MODELS = {
+    "exact": {},
+    "auto": {"alpha_eps": "auto", "temperature": "auto"},
+    "sparse": {"n_inducing": 6},
+    "all-points": {"n_inducing": 100},
+    "one-point": {"n_inducing": 1, "inducing": "greedy"},
+    "quantile": {"scaling": "quantile", "n_inducing": 6, "n_inducing_predict": 20},
+    "separate": {"n_inducing": 3, "shared_kernel": False},
+    "linear": {"kernel": "linear", "n_inducing": 6},
+    "matern": {"kernel": "matern12"},
+}
+ODD = {
+    "constant-column": (np.column_stack([X, np.full(30, 7.0)]), Y, "separate"),
+    "constant-columns": (np.column_stack([X[:, :1], np.zeros(30), np.full(30, 1e-300)]), Y, "quantile"),
+    "repeated-rows": (np.repeat(X[:6], 5, axis=0), np.repeat(Y[:6], 5), "all-points"),
+    "rows-of-several-classes": (np.repeat(X[:10], 3, axis=0), Y, "quantile"),
+    "all-rows-equal": (np.ones((30, 3)), Y, "linear"),
+    "all-rows-zero": (np.zeros((30, 3)), Y, "separate"),
+    "class-of-one-row": (X, SINGLE, "auto"),
+    "huge-and-tiny-columns": (X * [1e100, 1e-100, 1.0], Y, "linear"),
+    "far-from-zero": (X + np.array([1e8, -1e10, 0.0]), Y, "matern"),
+    "outlier": (np.vstack([X[:-1], [1e6, -1e6, 1e6]]), Y, "quantile"),
+    "one-feature": (X[:, :1], Y, "one-point"),
+    "more-features-than-rows": (np.random.default_rng(1).normal(size=(8, 40)), np.arange(8) % 2, "linear"),
+    "two-rows": (X[:2], [0, 1], "auto"),
+    "two-equal-rows": (X[[0, 0]], [0, 1], "linear"),
+    "imbalanced": (X, np.arange(30) == 0, "auto"),
+    "separable": (X, (X[:, 0] > 0.0).astype(int), "auto"),
+    "integers": ((X * 10.0).astype(int), Y, "one-point"),
+    "booleans": (X > 0.0, Y, "matern"),
+    "float32": (X.astype(np.float32), Y, "all-points"),
+    "negative-labels": (X, Y - 100, "one-point"),
+    "a-class-for-each-row": (X[:9], NAMES[Y[:9]] + np.array(list("abcdefghi")), "all-points"),
+}
+
+
+@pytest.mark.parametrize(("rows", "labels", "other"), ODD.values(), ids=ODD)
+def test_odd_data_give_probabilities(rows, labels, other):
+    for name in ("exact" if "n_inducing" in MODELS[other] else "sparse", other):
+        model = new(**{"max_iter": 2, **MODELS[name]}).fit(rows, labels)
+        assert set(model.predict(rows).tolist()) <= set(np.asarray(labels).tolist())
+        if model.n_inducing is not None:
+            model.partial_fit(rows, labels)
+        far = np.asarray(rows, dtype=float)[:2] * 1e3
+        for probs in (model.predict_proba(rows), model.predict_proba(far)):
+            assert np.isfinite(probs).all(), name
+            np.testing.assert_allclose(probs.sum(1), 1.0, atol=1e-6, err_msg=name)
+            assert ((probs >= 0.0) & (probs <= 1.0)).all(), name
+
+
+@pytest.mark.parametrize("scaling", [None, "quantile"])
+def test_odd_data_give_probabilities_with_any_scaling(scaling):
+    for name in ("constant-columns", "all-rows-equal", "outlier", "huge-and-tiny-columns"):
+        rows, labels, _ = ODD[name]
+        if scaling is None and name.startswith("huge"):
+            continue
+        for n_inducing in (None, 4):
+            probs = new(scaling=scaling, n_inducing=n_inducing, max_iter=2).fit(rows, labels).predict_proba(rows)
+            assert np.isfinite(probs).all()
+            np.testing.assert_allclose(probs.sum(1), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("labels", [(np.arange(30) == 0).astype(int), SINGLE], ids=["imbalanced", "single"])
+@pytest.mark.parametrize("sample_size", [1, 2, 7])
+def test_few_rows_to_judge_by_are_enough(labels, sample_size):
+    model = new(n_inducing=4, max_iter=2, temperature="auto", sample_size=sample_size).fit(X, labels)
+    probs = model.predict_proba(X)
+    assert np.isfinite(probs).all()
+    assert np.isfinite(model.score_)
+
+
+def test_rows_of_tiny_or_huge_weight_can_be_learnt():
+    for n_inducing in (None, 4):
+        for scale in (1e-9, 1e9):
+            model = new(n_inducing=n_inducing, max_iter=2).fit(X, Y, scale * np.linspace(1.0, 2.0, 30))
+            assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_probabilities_of_equal_rows_are_the_shares_of_the_classes():
+    model = GPClassifier(max_iter=5, temperature=1.0).fit(np.ones((30, 2)), np.arange(30) < 21)
+    assert model.predict_proba(np.ones((1, 2)))[0, 1] == pytest.approx(0.7, abs=0.1)
