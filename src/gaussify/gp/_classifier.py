@@ -2,9 +2,7 @@
 
 import copy
 import os
-import time
 import warnings
-from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +16,7 @@ from torch import Tensor
 from gaussify._estimators import (
     Floats,
     Indices,
+    LabelParameters,
     StreamingClassifier,
     distinct_rows,
     expect,
@@ -29,15 +28,15 @@ from gaussify._estimators import (
 from gaussify._persistence import read_model, write_model
 from gaussify.exceptions import InvalidArgumentError, ModelFileError, NumericalError
 from gaussify.gp._choice import LabelChoice, choose_label, first_choice, make_table
-from gaussify.gp._exact import exact_evidence
 from gaussify.gp._inducing import InducingInit, first_points
-from gaussify.gp._kernels import add_log_priors, make_kernel
+from gaussify.gp._kernels import make_kernel
+from gaussify.gp._learning import SearchSettings, learn_exact, learn_sparse, with_more_points
 from gaussify.gp._model_file import pack_choice, pack_model, unpack_choice, unpack_model, unpack_scaling
-from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, LatentPosterior, Latents, SparseModel
-from gaussify.gp._objective import SortedRows, accumulate_gradient
+from gaussify.gp._models import LatentModel, LatentPosterior, Latents, SparseModel
+from gaussify.gp._objective import SortedRows
 from gaussify.gp._parameters import Given, checked_parameters
 from gaussify.gp._scaling import Scaling, fit_scaling
-from gaussify.gp._search import SearchReport, maximise
+from gaussify.gp._search import SearchReport
 from gaussify.likelihoods import ClassLikelihood, PseudoTargets
 from gaussify.posterior import without_rows
 
@@ -131,7 +130,7 @@ class GPClassifier(StreamingClassifier):
     >>> X, y = load_iris(return_X_y=True)
     >>> model = GPClassifier().fit(X[::2], y[::2])
     >>> model.score(X[1::2], y[1::2])
-    0.96
+    0.97
     >>> mean, variance = model.predict_latent(X[:5])
 
     With inducing points, rows can be added later:
@@ -439,107 +438,41 @@ class GPClassifier(StreamingClassifier):
         first = first_choice(given.label, n_classes)
         _, table = make_table(given.label, n_classes, first)
         kernel = make_kernel(self.kernel, *_first_scales(rows, table), owner=owner)
+        settings = SearchSettings(given.shared_kernel, given.max_iter, given.tol, given.verbose)
         # rows are in the order of a hash within each class, so those at regular distances are a sample
         places = torch.linspace(0, n_rows - 1, min(n_rows, given.sample_size)).round().long()
-        some = rows.take(places)
+        model: LatentModel
         if given.n_inducing is None:
-            model: LatentModel = self._search_exact(rows, table, kernel)
+            model, self.search_ = learn_exact(rows, table, kernel, settings)
+            self._choice = self._choose(model, rows, places, given.label)
         else:
             # where rows are many, those that predictions are judged by have no say in where inducing points go
-            unseen = len(places) <= _JUDGED_SHARE * n_rows
-            model = self._search_sparse(rows, rows.without(places) if unseen else rows, table, kernel)
-        self._choice = choose_label(model.judge(rows, places), some.labels, some.weight, given.label, n_classes)
+            searched = rows.without(places) if len(places) <= _JUDGED_SHARE * n_rows else rows
+            points = self._first_points(searched, kernel)
+            features, self.search_ = learn_sparse(
+                searched, table, kernel, points, settings, learn_points=given.learn_inducing
+            )
+            model = SparseModel.of_rows(features, rows)
+            self._choice = self._choose(model, rows, places, given.label)
+            if given.n_inducing_predict is not None:
+                model = SparseModel.of_rows(
+                    with_more_points(features, given.n_inducing_predict, rows, given.seed), rows
+                )
+                chosen = given.label._replace(method=self._choice.method, alpha_eps=self._choice.alpha_eps)
+                self._choice = self._choose(model, rows, places, chosen)
+        self.objective_value_ = sum(report.value for report in self.search_)
         self._model = model
 
-    def _search_exact(self, rows: SortedRows, table: PseudoTargets, kernel: Kernel) -> ExactModel:
-        tables = self._tables(table)
-        kernels = [copy.deepcopy(kernel) for _ in tables]
-
-        def objective_of(kernel: Kernel, own: PseudoTargets) -> Callable[[], float]:
-            def objective() -> float:
-                covariance = kernel(rows.features).to_dense()
-                value = exact_evidence(covariance, rows.labels, own, rows.weight).value
-                if value.requires_grad:
-                    value.backward()
-                return value.item() + add_log_priors(kernel)
-
-            return objective
-
-        self._maximise(
-            [
-                (objective_of(kernel, own), list(kernel.parameters()))
-                for kernel, own in zip(kernels, tables, strict=True)
-            ],
-            rows,
-        )
-        return ExactModel(kernels, rows)
-
-    def _search_sparse(
-        self, rows: SortedRows, searched: SortedRows, table: PseudoTargets, kernel: Kernel
-    ) -> SparseModel:
-        """Learn hyperparameters from the rows that are ``searched``, and all rows with them."""
-        given, tables = self._given, self._tables(table)
+    def _first_points(self, rows: SortedRows, kernel: Kernel) -> Float[Tensor, "m d"]:
+        given = self._given
         assert given.n_inducing is not None
         if isinstance(given.inducing, InducingInit):
-            points = first_points(
-                given.inducing, given.n_inducing, searched.features, searched.weight, kernel, given.seed
-            )
-        else:
-            points = self._scaled(given.inducing.numpy())
-        kernels = [copy.deepcopy(kernel) for _ in tables]
-        all_points = [points.clone().requires_grad_(given.learn_inducing) for _ in tables]
+            return first_points(given.inducing, given.n_inducing, rows.features, rows.weight, kernel, given.seed)
+        return self._scaled(given.inducing.numpy())
 
-        def objective_of(kernel: Kernel, points: Tensor, own: PseudoTargets) -> Callable[[], float]:
-            return lambda: accumulate_gradient(kernel, points, searched, own).value + add_log_priors(kernel)
-
-        self._maximise(
-            [
-                (objective_of(*parts), [*parts[0].parameters(), *([parts[1]] if given.learn_inducing else [])])
-                for parts in zip(kernels, all_points, tables, strict=True)
-            ],
-            searched,
-        )
-        features = [
-            InducingFeatures.of(kernel, self._points_to_predict(own.detach(), rows, kernel))
-            for kernel, own in zip(kernels, all_points, strict=True)
-        ]
-        model = SparseModel(features, rows.n_classes)
-        model.learn(rows.features, rows.labels, None if bool((rows.weight == 1.0).all()) else rows.weight)
-        return model
-
-    def _points_to_predict(self, points: Tensor, rows: SortedRows, kernel: Kernel) -> Tensor:
-        """The points that were learnt, and more if so many are wanted for predictions."""
-        wanted = self._given.n_inducing_predict
-        if wanted is None or wanted <= len(points):
-            return points
-        more = first_points(
-            InducingInit.KMEANS, wanted - len(points), rows.features, rows.weight, kernel, self._given.seed
-        )
-        return torch.cat([points, more])
-
-    def _tables(self, table: PseudoTargets) -> list[PseudoTargets]:
-        """The part of the table that each kernel has to do with."""
-        if self._given.shared_kernel:
-            return [table]
-        return [PseudoTargets(*(part[:, [k]] for part in table)) for k in range(table.mean.shape[1])]
-
-    def _maximise(self, searches: Sequence[tuple[Callable[[], float], list[Tensor]]], rows: SortedRows) -> None:
-        given = self._given
-        self.search_ = []
-        for number, (objective, parameters) in enumerate(searches):
-            title = f"kernel {number + 1} of {len(searches)}, " if len(searches) > 1 else ""
-            report = _Progress(title) if given.verbose else None
-            self.search_.append(
-                maximise(
-                    objective,
-                    parameters,
-                    scale=float(rows.weight.sum()),
-                    max_iter=given.max_iter,
-                    tol=given.tol,
-                    report=report,
-                )
-            )
-        self.objective_value_ = sum(report.value for report in self.search_)
+    def _choose(self, model: LatentModel, rows: SortedRows, places: Tensor, label: LabelParameters) -> LabelChoice:
+        some = rows.take(places)
+        return choose_label(model.judge(rows, places), some.labels, some.weight, label, rows.n_classes)
 
     def _probs(self, X: Floats) -> Floats:
         mean, variance = self._latent(X)
@@ -576,19 +509,6 @@ def _packed_params(params: dict[str, Any]) -> dict[str, Any]:
 
 def _unpacked_params(params: dict[str, Any], kernel: Kernel | None) -> dict[str, Any]:
     return params | {"kernel": kernel} if params["kernel"] == _CUSTOM else params
-
-
-class _Progress:
-    """Print the objective after the first iterations, then about once a second."""
-
-    def __init__(self, title: str) -> None:
-        self._title, self._start, self._last = title, time.perf_counter(), -np.inf
-
-    def __call__(self, iteration: int, value: float) -> None:
-        seconds = time.perf_counter() - self._start
-        if seconds - self._last >= 1.0:
-            self._last = seconds
-            print(f"{self._title}iteration {iteration}: objective {value:.6g}, {seconds:.1f} s", flush=True)
 
 
 def _first_scales(rows: SortedRows, table: PseudoTargets) -> tuple[Float[Tensor, " d"], float]:

@@ -23,12 +23,14 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._numerics import stable_cholesky
+from gaussify._numerics import large_zeros, stable_cholesky
 from gaussify.likelihoods import LatentVariances, PseudoTargets
 from gaussify.posterior import ClassStatistics, natural_parameters
+
+_ELEMENTS = 1 << 19  # of matrices of latents at a time, which stay in the cache
 
 
 class InducingStatistics(NamedTuple):
@@ -107,12 +109,56 @@ def collapsed_bound(
     >>> collapsed_bound(InducingStatistics(rows, torch.tensor([1.0, 4.0]).double()), table).mean
     tensor([-1.0000], dtype=torch.float64)
     """
-    rows, (y, v) = statistics.rows, table
-    weight, count = 1.0 / v, rows.count[:, None]
-    natural = natural_parameters(rows, table)
-    identity = torch.eye(rows.n_features, dtype=y.dtype, device=y.device)
+    rows, n_latents = statistics.rows, table.mean.shape[1]
+    identity = torch.eye(rows.n_features, dtype=rows.gram.dtype, device=rows.gram.device)
     inverse = identity if inverse is None else inverse
-    precision = natural.precision + identity  # B, (l, d, d)
+    total_gram, by_gram = rows.gram.sum(0), _SumOverLatents(table, rows.n_features)
+    # A without its sum of inverses, which comes as that of R^T R = L^-T B^-1 L^-1
+    inner, inverses = -2.0 * n_latents * identity, torch.zeros_like(identity)
+    value, parts = 0.0, []
+    for latents in torch.arange(n_latents, device=identity.device).split(max(1, _ELEMENTS // identity.numel())):
+        few = _solve(rows, table, latents, total_gram)
+        whitened = torch.linalg.solve_triangular(few.factor, inverse.expand_as(few.factor), upper=False)  # R
+        pulled = few.alpha @ inverse  # L^-T alpha, (l, d)
+        own = whitened.mT @ whitened
+        inverses += own.sum(0)
+        inner += few.precision.sum(0) + few.alpha.mT @ few.alpha
+        by_gram.add(latents, own.neg_().add_(inverse.mT @ inverse).sub_(pulled[:, :, None] * pulled[:, None, :]))
+        value += few.value
+        parts.append((few.mean, pulled))
+    mean, pulled = (torch.cat(part) for part in zip(*parts, strict=True))
+    weight = 1.0 / table.variance
+    trace = rows.gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+    value -= 0.5 * float((statistics.prior_variance - trace) @ weight.sum(1))
+    by_factor = inverse.mT @ inner + torch.linalg.solve_triangular(inverse, inverses, upper=False, left=False)
+    return BoundGradient(
+        value,
+        mean,
+        torch.einsum("cl,ld->cd", (table.mean - mean) * weight, pulled),
+        by_gram.total().mul_(0.5),
+        -0.5 * weight.sum(1),
+        -torch.tril(by_factor),
+    )
+
+
+class _Solved(NamedTuple):
+    """Some latents at their best constant means."""
+
+    value: float  # of log N
+    mean: Float[Tensor, " l"]
+    alpha: Float[Tensor, "l d"]
+    precision: Float[Tensor, "l d d"]  # B
+    factor: Float[Tensor, "l d d"]
+
+
+def _solve(
+    rows: ClassStatistics, table: PseudoTargets, latents: Int[Tensor, " l"], total_gram: Float[Tensor, "d d"]
+) -> _Solved:
+    natural = natural_parameters(rows, table, latents, total_gram=total_gram)
+    y, v = table.mean[:, latents], table.variance[:, latents]
+    weight, count = 1.0 / v, rows.count[:, None]
+    precision = natural.precision
+    precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
     factor = stable_cholesky(precision)
     ones = torch.einsum("cl,cd->ld", weight, rows.feature_sum)  # of which each mean takes a multiple from b
     solved = torch.cholesky_solve(torch.stack([natural.linear, ones], -1), factor)  # (l, d, 2)
@@ -121,35 +167,30 @@ def collapsed_bound(
         (count * weight).sum(0) - (ones * of_ones).sum(-1)
     )
     alpha = of_targets - mean[:, None] * of_ones
-    residual = y - mean
-    fit = ((natural.linear - mean[:, None] * ones) * alpha).sum(-1)
-    log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    squares = (count * (torch.log(2.0 * math.pi * v) + residual.square() * weight)).sum(0)
-    trace = rows.gram.diagonal(dim1=-2, dim2=-1).sum(-1)
-    unexplained = (statistics.prior_variance - trace)[:, None] * weight
-    value = 0.5 * float((fit - log_det - squares).sum() - unexplained.sum())
-
-    whitened = torch.linalg.solve_triangular(factor, inverse.expand_as(factor), upper=False)  # R
-    pulled = alpha @ inverse  # L^-T alpha, (l, d)
-    inverses = whitened.mT @ whitened
-    by_precision = (inverse.mT @ inverse) - inverses - pulled[:, :, None] * pulled[:, None, :]
-    # L^-T A, whose sum of inverses is at hand as that of R^T R = L^-T B^-1 L^-1
-    left = inverse.mT @ (precision.sum(0) - 2.0 * len(alpha) * identity + alpha.mT @ alpha)
-    left += torch.linalg.solve_triangular(inverse, inverses.sum(0), upper=False, left=False)
-    return BoundGradient(
-        value,
-        mean,
-        torch.einsum("cl,ld->cd", residual * weight, pulled),
-        0.5 * _over_latents(table, by_precision),
-        -0.5 * weight.sum(1),
-        -torch.tril(left),
-    )
+    fit = ((natural.linear - mean[:, None] * ones) * alpha).sum()
+    log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum()
+    squares = (count * (torch.log(2.0 * math.pi * v) + (y - mean).square() * weight)).sum()
+    return _Solved(0.5 * float(fit - log_det - squares), mean, alpha, precision, factor)
 
 
-def _over_latents(table: PseudoTargets, by_latent: Float[Tensor, "l d d"]) -> Float[Tensor, "c d d"]:
-    r"""Return :math:`\sum_l M_l/v_{cl}` for every class; two variances a latent cost K d², not K² d²."""
-    two = LatentVariances.of(table)
-    if two is None:
-        return torch.einsum("cl,lij->cij", 1.0 / table.variance, by_latent)
-    own, other = 1.0 / two.own, 1.0 / two.other
-    return torch.einsum("l,lij->ij", other, by_latent) + (own - other)[:, None, None] * by_latent
+class _SumOverLatents:
+    r"""The sum :math:`\sum_l M_l/v_{cl}` for every class; two variances a latent cost K d², not K² d²."""
+
+    def __init__(self, table: PseudoTargets, n_features: int) -> None:
+        self._weight, self._two = 1.0 / table.variance, LatentVariances.of(table)
+        shape = (len(self._weight), n_features, n_features)
+        self._sum = large_zeros(shape, self._weight.dtype, self._weight.device)
+        self._common = torch.zeros_like(self._sum[0])
+
+    def add(self, latents: Int[Tensor, " l"], matrices: Float[Tensor, "l d d"]) -> None:
+        """Add the terms of some latents, each once; the matrices are overwritten."""
+        if self._two is None:
+            self._sum += torch.einsum("cl,lij->cij", self._weight[:, latents], matrices)
+            return
+        own, other = 1.0 / self._two.own[latents], 1.0 / self._two.other[latents]
+        self._common += torch.einsum("l,lij->ij", other, matrices)
+        self._sum[latents] = matrices.mul_((own - other)[:, None, None])
+
+    def total(self) -> Float[Tensor, "c d d"]:
+        """Return the sums."""
+        return self._sum.add_(self._common)

@@ -118,7 +118,7 @@ def kernel_form(kernel: Kernel) -> list[list[str]]:
 
     Examples
     --------
-    >>> kernel_form(LinearKernel())
+    >>> kernel_form(LinearKernel())[:2]
     [['', 'LinearKernel'], ['raw_variance_constraint', 'Positive']]
     """
     return [[name, type(module).__name__] for name, module in kernel.named_modules()]

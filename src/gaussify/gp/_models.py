@@ -75,9 +75,18 @@ class LatentModel(ABC):
 
     def _tables(self, table: PseudoTargets) -> list[PseudoTargets]:
         """The part of the table for each kernel."""
-        if len(self.kernels) == 1:
-            return [table]
-        return [PseudoTargets(*(part[:, [k]] for part in table)) for k in range(len(self.kernels))]
+        return [table] if len(self.kernels) == 1 else split_table(table)
+
+
+def split_table(table: PseudoTargets) -> list[PseudoTargets]:
+    """Return the target table of each latent.
+
+    Examples
+    --------
+    >>> [own.mean.shape for own in split_table(PseudoTargets(torch.zeros(3, 2), torch.ones(3, 2)))]
+    [torch.Size([3, 1]), torch.Size([3, 1])]
+    """
+    return [PseudoTargets(*(part[:, [k]] for part in table)) for k in range(table.mean.shape[1])]
 
 
 class InducingFeatures(NamedTuple):
@@ -148,6 +157,13 @@ class SparseModel(LatentModel):
         if statistics is None:
             statistics = [ClassStatistics.zeros(n_classes, len(own.points) + 1) for own in features]
         self._accumulators = [StatisticsAccumulator(own) for own in statistics]
+
+    @classmethod
+    def of_rows(cls, features: Sequence[InducingFeatures], rows: SortedRows) -> "SparseModel":
+        """Return the model that has learnt all of the rows."""
+        model = cls(features, rows.n_classes)
+        model.learn(rows.features, rows.labels, None if bool((rows.weight == 1.0).all()) else rows.weight)
+        return model
 
     @property
     def statistics(self) -> list[ClassStatistics]:
