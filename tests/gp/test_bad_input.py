@@ -247,9 +247,9 @@ def test_models_that_do_not_fit_together_are_not_merged(other, message, tmp_path
     assert_refused(sparse_model(), lambda m: m.merge(other()), message, tmp_path / "model", InvalidArgumentError)
 
 
-def test_same_numbers_in_other_units_are_not_merged(tmp_path):
-    other = new(**SPARSE).fit(X * 2.0, Y)  # scaled inputs, points and kernel are the same, rows are not
-    np.testing.assert_allclose(other.inducing_points_, sparse_model().inducing_points_)
+def test_a_model_of_other_units_is_not_merged(tmp_path):
+    other = sparse_model().blank_copy().partial_fit(X, Y)
+    other._scaling = other._scaling._replace(knots=2.0 * other._scaling.knots)  # all else is the same, once scaled
     assert_refused(sparse_model(), lambda m: m.merge(other), "scaling", tmp_path / "model", InvalidArgumentError)
 
 
@@ -260,12 +260,16 @@ def test_a_new_class_is_not_merged_where_each_has_a_kernel_of_its_own(tmp_path):
     assert_refused(model, lambda m: m.merge(other), "shared_kernel=False", tmp_path / "model", InvalidArgumentError)
 
 
+def test_an_exact_model_has_no_partial_fit():
+    with pytest.raises(AttributeError) as error:
+        exact_model().partial_fit(NEW, LABELS)
+    assert "with inducing points only" in str(error.value.__cause__)
+
+
 EXACT_USES = {
-    "partial_fit": lambda m: m.partial_fit(NEW, LABELS),
     "unlearn": lambda m: m.unlearn(X[:2], Y[:2]),
     "merge": lambda m: m.merge(sparse_model()),
     "blank_copy": lambda m: m.blank_copy(),
-    "inducing_points_": lambda m: m.inducing_points_,
 }
 
 
@@ -273,6 +277,11 @@ EXACT_USES = {
 def test_an_exact_model_says_that_streams_need_inducing_points(use, tmp_path):
     message = "with inducing points only.*give n_inducing, or fit again with all rows"
     assert_refused(exact_model(), use, message, tmp_path / "model", (InvalidArgumentError, AttributeError))
+
+
+def test_an_exact_model_has_no_inducing_points():
+    with pytest.raises((InvalidArgumentError, AttributeError), match="inducing points"):
+        exact_model().inducing_points_  # noqa: B018
 
 
 def test_an_exact_model_of_many_rows_is_announced(monkeypatch):
@@ -293,8 +302,8 @@ PARAMETERS = [
     ("kernel", 3, "must be a kernel of GPyTorch or the name of one; got 3"),
     ("kernel", RBFKernel, "must be a kernel of GPyTorch"),
     ("kernel", RBFKernel(batch_shape=torch.Size([3])), "must have no batch_shape; got"),
-    ("kernel", RBFKernel(ard_num_dims=7), "3"),
-    ("kernel", RBFKernel(active_dims=[0, 9]), "3"),
+    ("kernel", RBFKernel(ard_num_dims=7), "rows of 3 features"),
+    ("kernel", RBFKernel(active_dims=[0, 9]), "rows of 3 features"),
     ("n_inducing", 0, "an integer of at least 1; got 0"),
     ("n_inducing", 2.5, "an integer of at least 1; got 2.5"),
     ("n_inducing", "many", "an integer of at least 1; got 'many'"),
@@ -475,7 +484,17 @@ EDITS = {
     "objective": lambda config, tensors: config.update(objective_value="high"),
     "rows-seen": lambda config, tensors: config.update(n_rows_seen="many"),
 }
+
+
+def without_points(config, tensors):
+    """No inducing points, and statistics of the constant alone."""
+    gram = tensors["statistics0.gram"]
+    tensors.update({"points0": tensors["points0"][:0].clone(), "statistics0.gram": gram[:, -1:, -1:].clone()})
+    tensors["statistics0.feature_sum"] = tensors["statistics0.feature_sum"][:, -1:].clone()
+
+
 SPARSE_EDITS = {
+    "zero-points": without_points,
     "kernel-too-large": lambda config, tensors: tensors["kernel0.raw_outputscale"].fill_(1000.0),
     "no-points": lambda config, tensors: tensors.pop("points0"),
     "points-width": lambda config, tensors: tensors.update(points0=tensors["points0"][:, :2].contiguous()),

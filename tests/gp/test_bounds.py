@@ -9,8 +9,8 @@ from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from torch.distributions import MultivariateNormal
 from torch.testing import assert_close
 
+import gaussify.gp._collapsed as collapsed
 import gaussify.gp._exact as exact
-import gaussify.gp._objective as objective
 from gaussify import LogisticLikelihood, SoftmaxLikelihood
 from gaussify.gp._collapsed import InducingStatistics, collapsed_bound
 from gaussify.gp._cross import AutogradCross, RBFCross
@@ -117,11 +117,15 @@ KERNELS = {
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @pytest.mark.parametrize("kept", [1 << 24, 0], ids=["kept", "two passes"])
 @pytest.mark.parametrize("chunk", [1 << 22, 5 * M], ids=["whole", "chunks"])
+@pytest.mark.parametrize("elements", [1 << 19, 1], ids=["latents together", "latents one by one"])
 @pytest.mark.parametrize("is_weighted", [False, True], ids=["once", "weighted"])
-def test_its_gradient_is_that_of_plain_differentiation(likelihood, kernel, kept, chunk, is_weighted, monkeypatch):
-    monkeypatch.setattr(objective, "_KEPT_ELEMENTS", kept)
+def test_its_gradient_is_that_of_plain_differentiation(
+    likelihood, kernel, kept, chunk, elements, is_weighted, monkeypatch
+):
+    monkeypatch.setattr(collapsed, "_ELEMENTS", elements)
     for way in (RBFCross, AutogradCross):
         monkeypatch.setattr(way, "n_elements", chunk)
+        monkeypatch.setattr(way, "n_kept", kept)
     X, labels, _, table = problem(likelihood)
     kernel = kernel().double()
     Z = X[:M].clone().requires_grad_()

@@ -25,6 +25,8 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
     up at any time. Subclasses say how to begin, make room for classes, learn, and give probabilities.
     """
 
+    _one_class_remedy = "To begin with one class, use partial_fit, with classes=[...] if they are known."
+
     @abstractmethod
     def _begin(self, n_features: int) -> None:
         """Forget everything; there are no classes yet."""
@@ -59,7 +61,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
             if len(classes) < 2:
                 raise InvalidArgumentError(
                     f"{type(self).__name__}.fit needs rows of at least two classes; got only the class "
-                    f"{classes[0]!s}. To begin with one class, use partial_fit, with classes=[...] if they are known."
+                    f"{classes[0]!s}. {self._one_class_remedy}"
                 )
             if sample_weight is not None and not sample_weight.any():
                 raise InvalidArgumentError(

@@ -1,5 +1,6 @@
 """How labels become Gaussians: method, alpha_eps and temperature, by how well rows are predicted."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gaussify._estimators import (
+    FIRST_ALPHA,
     Criterion,
     LabelParameters,
     as_alpha,
@@ -19,7 +21,8 @@ from gaussify._estimators import (
 from gaussify.gp._models import Latents
 from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PseudoTargets
 
-_SEARCH_ALPHA = 0.02  # hyperparameters learnt with it predict best, or nearly so, on the paper's data sets
+_SHARP_ALPHA = 0.02  # makes more of many rows; with few, kernels learnt with it are too sure of themselves
+_SHARP_METHODS = (LikelihoodMethod.VARIATIONAL, LikelihoodMethod.MOMENT_ORI)  # others see nothing but noise with it
 
 
 class LabelChoice(NamedTuple):
@@ -44,16 +47,21 @@ def choose_label(
     methods, alpha_eps = given.methods(n_classes), given.alpha_eps
     method = methods[0]
     if alpha_eps is None or len(methods) > 1:
-        best = best_label_choice(partial(attempt, rough=True), _score, methods, alpha_eps)
+        prior = _log_prior if alpha_eps is None else lambda choice: 0.0
+        n_rows = float(weight.sum())
+        best = best_label_choice(
+            partial(attempt, rough=True), lambda choice: _score(choice) + prior(choice) / n_rows, methods, alpha_eps
+        )
         method, alpha_eps = best.method, best.alpha_eps
     return attempt(method, alpha_eps)
 
 
-def first_choice(given: LabelParameters, n_classes: int) -> LabelChoice:
+def first_choice(given: LabelParameters, n_classes: int, *, many_rows: bool) -> LabelChoice:
     """Return what hyperparameters are learnt with, before there is anything to choose by."""
-    alpha_eps = as_alpha(_SEARCH_ALPHA) if given.alpha_eps is None else given.alpha_eps
+    method = given.methods(n_classes)[0]
+    alpha = _SHARP_ALPHA if many_rows and method in _SHARP_METHODS else FIRST_ALPHA
     temperature = 1.0 if given.temperature is None else given.temperature
-    return LabelChoice(given.methods(n_classes)[0], alpha_eps, temperature, None)
+    return LabelChoice(method, as_alpha(alpha) if given.alpha_eps is None else given.alpha_eps, temperature, None)
 
 
 def make_table(given: LabelParameters, n_classes: int, choice: LabelChoice) -> tuple[ClassLikelihood, PseudoTargets]:
@@ -80,6 +88,11 @@ def _attempt(
         choice = choice._replace(temperature=best_temperature(likelihood, mean, variance, labels, weight, rough=rough))
     with torch.no_grad():
         return choice._replace(score=-mean_nll(likelihood, mean, variance, labels, weight, choice.temperature))
+
+
+def _log_prior(choice: LabelChoice) -> float:
+    """Log-normal prior of alpha_eps: rows that a flexible kernel was learnt from are predicted ever better by less."""
+    return -0.5 * math.log(float(choice.alpha_eps) / FIRST_ALPHA) ** 2
 
 
 def _score(choice: LabelChoice) -> float:

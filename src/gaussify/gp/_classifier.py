@@ -10,6 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -29,7 +30,7 @@ from gaussify._persistence import read_model, write_model
 from gaussify.exceptions import InvalidArgumentError, ModelFileError, NumericalError
 from gaussify.gp._choice import LabelChoice, choose_label, first_choice, make_table
 from gaussify.gp._inducing import InducingInit, first_points
-from gaussify.gp._kernels import make_kernel
+from gaussify.gp._kernels import kernel_form, make_kernel
 from gaussify.gp._learning import SearchSettings, learn_exact, learn_sparse, with_more_points
 from gaussify.gp._model_file import pack_choice, pack_model, unpack_choice, unpack_model, unpack_scaling
 from gaussify.gp._models import LatentModel, LatentPosterior, Latents, SparseModel
@@ -48,6 +49,15 @@ _FILE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, Ove
 _Model = TypeVar("_Model", bound="GPClassifier")
 
 
+def _is_sparse(estimator: Any) -> bool:
+    if estimator.n_inducing is None:
+        raise AttributeError(
+            "GPClassifier has partial_fit with inducing points only, as an exact model is a function of all rows; give "
+            "n_inducing, or fit again with all rows."
+        )
+    return True
+
+
 class GPClassifier(StreamingClassifier):
     r"""Gaussian process classification, at the cost of one regression whatever the number of classes.
 
@@ -60,18 +70,20 @@ class GPClassifier(StreamingClassifier):
     Parameters
     ----------
     kernel : gpytorch.kernels.Kernel, {"rbf", "matern12", "matern32", "matern52", "linear"} or None
-        Covariance of the latents. By default, and by name, one lengthscale for each feature, and a variance. A kernel
-        object is copied and begins with the parameters it has.
+        Covariance of the latents. By default, and by name, one lengthscale for each feature, with a broad prior, and a
+        variance. A kernel object is copied and begins with the parameters it has; its priors count.
     n_inducing : int or None
-        Number of inducing points; None is the exact model, for up to a few thousand rows.
+        Number of inducing points, or of distinct rows if these are fewer; None is the exact model, for up to a few
+        thousand rows.
     objective : {"matched"}
         What hyperparameters maximise: the evidence of the Gaussian model, or the bound on it.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
         ``criterion``.
     alpha_eps : float, one per class, or "auto"
-        Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.02, and predictions
-        use the best of a grid from 0.001 to 1 by ``criterion``.
+        Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.1 (or, from many
+        rows, with 0.02 where the method allows it), and predictions go from 0.1 along a grid from 0.001 to 1 for as
+        long as ``criterion`` and a broad prior improve.
     temperature : float or "auto"
         Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     scaling : {"standard", "quantile", None}
@@ -86,7 +98,7 @@ class GPClassifier(StreamingClassifier):
     shared_kernel : bool
         Whether all latents share kernel and inducing points; if not, the cost is that of one model for each class.
     n_inducing_predict : int or None
-        With more inducing points for predictions than were used to learn the kernel, they cost one pass, no search.
+        Inducing points for predictions, more than the kernel is learnt with: they cost one pass, and no search.
     max_iter : int
         Iterations of the search at most; 0 leaves kernel and inducing points where they begin.
     tol : float
@@ -115,12 +127,15 @@ class GPClassifier(StreamingClassifier):
         In scaled units.
     method_, alpha_eps_, temperature_ : str, float or ndarray, float
         The numbers in use.
-    score_ : float or None
+    score_ : float
         Mean log-likelihood of a row by ``criterion``, with these numbers.
     objective_value_ : float
-        Evidence or bound at the hyperparameters that were learnt.
+        At the hyperparameters that were learnt: evidence or bound of the rows that they were learnt from, and the
+        log-density of the kernel's priors.
     search_ : list of SearchReport
         How the search went, for each kernel.
+    n_iter_ : int
+        Iterations of the longest search.
     n_rows_seen_ : int
         How many rows were learnt.
 
@@ -130,7 +145,7 @@ class GPClassifier(StreamingClassifier):
     >>> X, y = load_iris(return_X_y=True)
     >>> model = GPClassifier().fit(X[::2], y[::2])
     >>> model.score(X[1::2], y[1::2])
-    0.97
+    0.96
     >>> mean, variance = model.predict_latent(X[:5])
 
     With inducing points, rows can be added later:
@@ -139,6 +154,8 @@ class GPClassifier(StreamingClassifier):
     >>> sparse.partial_fit(X[1::2], y[1::2]).n_rows_seen_
     150
     """
+
+    _one_class_remedy = "Hyperparameters are learnt from the first rows, and one class tells nothing about them."
 
     # What was learnt
     n_features_in_: int
@@ -170,7 +187,7 @@ class GPClassifier(StreamingClassifier):
         n_inducing_predict: Any = None,
         max_iter: Any = 200,
         tol: Any = 1e-4,
-        label_variance: Any = 1.0,
+        label_variance: Any = 0.1,
         criterion: Any = "leave-one-out",
         sample_size: Any = 2000,
         predictive: Any = "quadrature",
@@ -198,6 +215,7 @@ class GPClassifier(StreamingClassifier):
         self.verbose = verbose
         self.random_state = random_state
 
+    @available_if(_is_sparse)
     def partial_fit(self: _Model, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> _Model:
         """Learn from more rows, hyperparameters and scaling fixed; the first rows are fitted.
 
@@ -208,8 +226,6 @@ class GPClassifier(StreamingClassifier):
         classes : array-like, optional
             Labels that there are or will be; others may turn up later where latents share a kernel.
         """
-        if hasattr(self, "classes_"):
-            self._sparse("partial_fit")
         return super().partial_fit(X, y, classes, sample_weight)
 
     def predict_latent(self, X: Any) -> tuple[Floats, Floats]:
@@ -308,6 +324,8 @@ class GPClassifier(StreamingClassifier):
             If the model was given a kernel object: one of the same form, whose parameters are then those of the file.
         """
         config, tensors = read_model(path, cls.__name__, _FORMAT)
+        if kernel is not None and _CUSTOM not in str(config.get("params_of_fit")):
+            raise InvalidArgumentError(f"{path} holds a {cls.__name__} with a named kernel; load it without 'kernel'.")
         both: list[Any] = [config.get(name) for name in ("params", "params_of_fit")]
         if kernel is None and any(isinstance(params, dict) and params.get("kernel") == _CUSTOM for params in both):
             raise InvalidArgumentError(
@@ -348,6 +366,11 @@ class GPClassifier(StreamingClassifier):
         self.search_ = [SearchReport(*report) for report in config["search"]]
 
     @property
+    def n_iter_(self) -> int:
+        check_is_fitted(self, "classes_")
+        return max(report.n_iterations for report in self.search_)
+
+    @property
     def method_(self) -> str:
         check_is_fitted(self, "classes_")
         return str(self._choice.method)
@@ -376,7 +399,12 @@ class GPClassifier(StreamingClassifier):
     @property
     def inducing_points_(self) -> Any:
         check_is_fitted(self, "classes_")
-        points = [features.points.numpy().copy() for features in self._sparse("inducing_points_").features]
+        if not isinstance(self._model, SparseModel):
+            raise AttributeError(
+                f"{type(self).__name__} has inducing_points_ with inducing points only; give n_inducing, or fit again "
+                "with all rows."
+            )
+        points = [features.points.numpy().copy() for features in self._model.features]
         return points[0] if len(points) == 1 else points
 
     def _begin(self, n_features: int) -> None:
@@ -398,7 +426,16 @@ class GPClassifier(StreamingClassifier):
         self._model = model.with_statistics([own.spread(places, len(classes)) for own in model.statistics])
 
     def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
-        if self._model is None:
+        first = self._model is None
+        if first:
+            if self._given.n_inducing is None and len(X) > _MANY_ROWS:
+                warnings.warn(
+                    f"An exact {type(self).__name__} of {len(X)} rows needs {8e-9 * len(X) ** 2:.1f} GB for each of "
+                    "several matrices, and its time grows with the cube of the rows; n_inducing=200 is a model of "
+                    "fixed size.",
+                    UserWarning,
+                    stacklevel=3,  # of the caller of fit
+                )
             self._learn_everything(X, labels, sample_weight)
         else:
             model = self._sparse("partial_fit").copy()
@@ -407,6 +444,8 @@ class GPClassifier(StreamingClassifier):
             self._model = model
         self._predict = None
         self.n_rows_seen_ += len(X)
+        if first:
+            self._current()  # predictions do not change the model
 
     @torch.inference_mode(False)  # whatever the caller does, gradients are needed here
     @torch.enable_grad()
@@ -420,13 +459,6 @@ class GPClassifier(StreamingClassifier):
                 f"{self.classes_[distinct.labels[0]] if len(distinct.labels) else None!s}."
             )
         n_rows = len(distinct.labels)
-        if given.n_inducing is None and n_rows > _MANY_ROWS:
-            warnings.warn(
-                f"An exact {owner} of {n_rows} rows needs {8e-9 * n_rows**2:.1f} GB for each of several matrices, and "
-                "its time grows with the cube of the rows; n_inducing=200 is a model of fixed size.",
-                UserWarning,
-                stacklevel=4,
-            )
         self._scaling = fit_scaling(distinct.features, distinct.weight, given.scaling)
         n_classes = len(self.classes_)
         rows = SortedRows.of(
@@ -435,19 +467,20 @@ class GPClassifier(StreamingClassifier):
             torch.from_numpy(distinct.weight),
             n_classes=n_classes,
         )
-        first = first_choice(given.label, n_classes)
+        # rows are in the order of a hash within each class, so those at regular distances are a sample
+        places = torch.linspace(0, n_rows - 1, min(n_rows, given.sample_size)).round().long()
+        many_rows = len(places) <= _JUDGED_SHARE * n_rows
+        first = first_choice(given.label, n_classes, many_rows=many_rows)
         _, table = make_table(given.label, n_classes, first)
         kernel = make_kernel(self.kernel, *_first_scales(rows, table), owner=owner)
         settings = SearchSettings(given.shared_kernel, given.max_iter, given.tol, given.verbose)
-        # rows are in the order of a hash within each class, so those at regular distances are a sample
-        places = torch.linspace(0, n_rows - 1, min(n_rows, given.sample_size)).round().long()
         model: LatentModel
         if given.n_inducing is None:
             model, self.search_ = learn_exact(rows, table, kernel, settings)
             self._choice = self._choose(model, rows, places, given.label)
         else:
             # where rows are many, those that predictions are judged by have no say in where inducing points go
-            searched = rows.without(places) if len(places) <= _JUDGED_SHARE * n_rows else rows
+            searched = rows.without(places) if many_rows else rows
             points = self._first_points(searched, kernel)
             features, self.search_ = learn_sparse(
                 searched, table, kernel, points, settings, learn_points=given.learn_inducing
@@ -456,7 +489,7 @@ class GPClassifier(StreamingClassifier):
             self._choice = self._choose(model, rows, places, given.label)
             if given.n_inducing_predict is not None:
                 model = SparseModel.of_rows(
-                    with_more_points(features, given.n_inducing_predict, rows, given.seed), rows
+                    with_more_points(features, given.n_inducing_predict, searched, given.seed), rows
                 )
                 chosen = given.label._replace(method=self._choice.method, alpha_eps=self._choice.alpha_eps)
                 self._choice = self._choose(model, rows, places, chosen)
@@ -522,6 +555,11 @@ def _first_scales(rows: SortedRows, table: PseudoTargets) -> tuple[Float[Tensor,
 
 def _same_features(a: SparseModel, b: SparseModel) -> bool:
     return len(a.features) == len(b.features) and all(
-        torch.equal(own.points, theirs.points) and torch.equal(own.inverse, theirs.inverse)
+        torch.equal(own.points, theirs.points) and _same_kernel(own.kernel, theirs.kernel)
         for own, theirs in zip(a.features, b.features, strict=True)
     )
+
+
+def _same_kernel(a: Kernel, b: Kernel) -> bool:
+    own, theirs = a.state_dict(), b.state_dict()
+    return kernel_form(a) == kernel_form(b) and all(torch.equal(own[name], theirs[name]) for name in own)

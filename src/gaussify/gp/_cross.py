@@ -42,6 +42,8 @@ class CrossKernel(ABC):
 
     n_elements: int
     """Of the matrix that are best computed at a time."""
+    n_kept: int
+    """Of the matrix of all rows, up to which blocks are kept for the way back, with all that they need for it."""
 
     @abstractmethod
     def __call__(self, rows: Float[Tensor, "n d"], *, differentiable: bool) -> CrossBlock:
@@ -91,7 +93,8 @@ class AutogradCross(CrossKernel):
     tensor([1.], dtype=torch.float64)
     """
 
-    n_elements = 1 << 22
+    n_elements = 1 << 20
+    n_kept = 1 << 21  # with a graph of ten times the size
 
     def __init__(self, kernel: Kernel, points: Float[Tensor, "m d"]) -> None:
         self._kernel, self._points = kernel, points
@@ -127,6 +130,7 @@ class RBFCross(CrossKernel):
     """
 
     n_elements = 1 << 19  # which stay in the cache
+    n_kept = 1 << 24
 
     def __init__(self, kernel: ScaleKernel, points: Float[Tensor, "m d"]) -> None:
         self._lengthscale, self._outputscale, self._points = kernel.base_kernel.lengthscale, kernel.outputscale, points
@@ -142,7 +146,9 @@ class RBFCross(CrossKernel):
 
     @torch.no_grad()
     def __call__(self, rows: Float[Tensor, "n d"], *, differentiable: bool) -> CrossBlock:
-        return CrossBlock((self._left(rows) @ self._right).exp_(), self._variance.expand(len(rows)))
+        exponent = self._left(rows) @ self._right
+        exponent.clamp_max_(self._variance.log())  # which rounding exceeds where rows are billions of lengthscales away
+        return CrossBlock(exponent.exp_(), self._variance.expand(len(rows)))
 
     @torch.no_grad()
     def pull_back(

@@ -24,6 +24,7 @@ from gaussify._numerics import stable_cholesky
 from gaussify.likelihoods import LatentVariances, PseudoTargets
 
 _ELEMENTS = 1 << 22  # of a temporary matrix
+_LEAST_RATIO = 1e-8  # of two variances, below which their difference has lost the smaller one's digits
 
 
 class ExactEvidence(NamedTuple):
@@ -50,8 +51,8 @@ def exact_evidence(
     .. math:: \log\mathcal{N}(y_l \mid \mu_l\mathbf{1}, A_l), \qquad
         \mu_l = \frac{\mathbf{1}^\top A_l^{-1}y_l}{\mathbf{1}^\top A_l^{-1}\mathbf{1}}
 
-    A row of weight two counts as that row twice: of what the copies say, the density of their common mean depends on
-    the covariance, and only that is counted.
+    A row of weight w counts as w equal rows, whose densities are that of one row of variance :math:`v/w`, times
+    :math:`(2\pi v)^{-(w - 1)/2}w^{-1/2}`.
 
     Examples
     --------
@@ -66,7 +67,10 @@ def exact_evidence(
     (squares, both), (_, total) = (right.mT @ solve(right)).movedim(0, -1)
     mean = (both / total).detach()  # optimal, so its own derivative does not count
     quadratic = squares - 2.0 * mean * both + mean.square() * total
-    return ExactEvidence(-0.5 * (quadratic + solve.log_det + len(labels) * math.log(2.0 * math.pi)).sum(), mean)
+    constant = torch.full_like(mean, len(labels) * math.log(2.0 * math.pi))
+    if weight is not None:
+        constant += (weight - 1.0) @ torch.log(2.0 * math.pi * table.variance[labels]) + weight.log().sum()
+    return ExactEvidence(-0.5 * (quadratic + solve.log_det + constant).sum(), mean)
 
 
 class Solver(ABC):
@@ -81,6 +85,10 @@ class Solver(ABC):
     @abstractmethod
     def squared_norms(self, right: Float[Tensor, "n k"]) -> Float[Tensor, "k l"]:
         r"""Return :math:`r^\top A_l^{-1}r` of right-hand sides that all latents share."""
+
+    @abstractmethod
+    def inverse_diagonal(self, places: Int[Tensor, " k"]) -> Float[Tensor, "k l"]:
+        r"""Return :math:`[A_l^{-1}]_{ii}` of some rows."""
 
 
 def solver(
@@ -117,7 +125,7 @@ def shared_variances(table: PseudoTargets) -> tuple[float, float] | None:
     if two is None or bool((two.own != two.own[0]).any() or (two.other != two.other[0]).any()):
         return None
     off, on = float(two.other[0]), float(two.own[0])
-    return (off, on) if on <= off else None
+    return (off, on) if _LEAST_RATIO * off < on <= off else None
 
 
 class SeparateSolver(Solver):
@@ -139,6 +147,11 @@ class SeparateSolver(Solver):
     def squared_norms(self, right: Float[Tensor, "n k"]) -> Float[Tensor, "k l"]:
         roots = (torch.linalg.solve_triangular(factor, right, upper=False) for factor in self._factor)
         return torch.stack([root.square().sum(0) for root in roots], -1)
+
+    def inverse_diagonal(self, places: Int[Tensor, " k"]) -> Float[Tensor, "k l"]:
+        unit = torch.zeros_like(self._factor[0])[:, : len(places)]
+        unit[places, torch.arange(len(places))] = 1.0
+        return self.squared_norms(unit)
 
 
 class SharedSolver(Solver):
@@ -188,7 +201,13 @@ class SharedSolver(Solver):
 
     def squared_norms(self, right: Float[Tensor, "n k"]) -> Float[Tensor, "k l"]:
         solved = self._inverse @ right
-        common = (right * solved).sum(0)
+        return self._corrected((right * solved).sum(0), solved)
+
+    def inverse_diagonal(self, places: Int[Tensor, " k"]) -> Float[Tensor, "k l"]:
+        return self._corrected(self._inverse.diagonal()[places], self._inverse[:, places])
+
+    def _corrected(self, common: Float[Tensor, " k"], solved: Float[Tensor, "n k"]) -> Float[Tensor, "k l"]:
+        """Squared norms by P, and what the rows of each class add to them."""
         more = [
             torch.linalg.solve_triangular(factor, solved[rows], upper=False).square().sum(0)
             for rows, factor in zip(self._own, self._factors, strict=True)

@@ -68,7 +68,9 @@ def make_kernel(kernel: Any, spread: Float[Tensor, " d"], variance: float, *, ow
         own = copy.deepcopy(kernel).double()
         try:
             with torch.no_grad():
-                own(torch.eye(2, len(spread)).double()).to_dense()
+                shape = own(torch.eye(2, len(spread)).double()).to_dense().shape
+            if shape != (2, 2):
+                raise ValueError(f"its matrix of two rows has the shape {tuple(shape)}.")
         except (RuntimeError, IndexError, ValueError) as error:
             raise InvalidArgumentError(
                 f"The 'kernel' parameter of {owner} must suit rows of {len(spread)} features; got a kernel that does "

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from gpytorch.kernels import Kernel
@@ -52,6 +52,7 @@ def pack_model(model: LatentModel) -> Packed:
         for i, kernel in enumerate(model.kernels)
         for name, parameter in kernel.state_dict().items()
     }
+    tensors |= {f"kernel{i}_sample": _sample(kernel, _known(model)) for i, kernel in enumerate(model.kernels)}
     config: dict[str, Any] = {
         "n_kernels": len(model.kernels),
         "kernel_form": kernel_form(model.kernels[0]),
@@ -65,6 +66,17 @@ def pack_model(model: LatentModel) -> Packed:
         rows = model.rows
         tensors |= {"rows.features": rows.features, "rows.labels": rows.labels, "rows.weight": rows.weight}
     return Packed(config, tensors)
+
+
+@torch.no_grad()
+def _sample(kernel: Kernel, rows: Tensor) -> Tensor:
+    """A few numbers of a kernel, which settings that are no parameters change as well."""
+    return kernel(rows).to_dense()
+
+
+def _known(model: LatentModel) -> Tensor:
+    points = model.features[0].points if isinstance(model, SparseModel) else cast(ExactModel, model).rows.features
+    return points[:5]
 
 
 def unpack_model(
@@ -100,11 +112,18 @@ def unpack_model(
             for name, shape in shapes.items():
                 expect_numbers(parts[name], shape, name)
             statistics.append(ClassStatistics(**parts))
-        return SparseModel(features, n_classes, statistics)
+        return _checked(SparseModel(features, n_classes, statistics), tensors)
     rows, labels, weight = (tensors[f"rows.{name}"] for name in ("features", "labels", "weight"))
     expect(len(rows) > 0, "there are rows")
     expect_numbers(rows, (len(rows), n_features), "rows")
     expect_numbers(weight, (len(rows),), "weights of rows", positive=True)
     expect(labels.shape == (len(rows),) and labels.dtype == torch.int64, "rows have labels")
     expect(bool(((labels >= 0) & (labels < n_classes)).all()), "labels are known")
-    return ExactModel(kernels, SortedRows.of(rows, labels, weight, n_classes=n_classes))
+    return _checked(ExactModel(kernels, SortedRows.of(rows, labels, weight, n_classes=n_classes)), tensors)
+
+
+def _checked(model: LatentModel, tensors: dict[str, Tensor]) -> LatentModel:
+    for i, kernel in enumerate(model.kernels):
+        same = torch.allclose(_sample(kernel, _known(model)), tensors[f"kernel{i}_sample"], rtol=1e-6, atol=1e-9)
+        expect(same, "the kernel gives the numbers of the one that was saved")
+    return model

@@ -1,7 +1,8 @@
 r"""Gaussian processes of all latents with their hyperparameters fixed: what rows say, and what follows for others.
 
-A model has one kernel that all latents share, or one for each latent. Whatever the target table, asking it for a
-posterior costs no pass over the rows. Constant means are weights of a feature that is one, with a broad prior.
+A model has one kernel that all latents share, or one for each latent. Whatever the target table, asking a sparse one
+for a posterior costs no pass over the rows; an exact one factorises again. Constant means are weights of a feature that
+is one, with a broad prior.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +29,8 @@ from gaussify.posterior import (
 )
 
 _ELEMENTS = 1 << 20  # of a kernel matrix at a time
-_MEAN_VARIANCE = 1000.0  # of the constant means a priori
+_BROAD = 100.0  # times the squares of targets, the variance of constant means a priori
+_MOST_BROAD = 1e5  # beyond, an exact model would lose the digits of what is not constant
 
 Latents = tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]
 """Mean and variance."""
@@ -78,6 +80,17 @@ class LatentModel(ABC):
         return [table] if len(self.kernels) == 1 else split_table(table)
 
 
+def mean_variance(table: PseudoTargets) -> float:
+    """Return the prior variance of constant means: broad for targets of this size.
+
+    Examples
+    --------
+    >>> mean_variance(PseudoTargets(torch.tensor([[-10.0]]), torch.ones(1, 1)))
+    10000.0
+    """
+    return min(_BROAD * max(10.0, float(table.mean.square().max())), _MOST_BROAD)
+
+
 def split_table(table: PseudoTargets) -> list[PseudoTargets]:
     """Return the target table of each latent.
 
@@ -114,10 +127,10 @@ class InducingFeatures(NamedTuple):
         identity = torch.eye(len(points), dtype=points.dtype)
         return cls(kernel, points, torch.linalg.solve_triangular(factor, identity, upper=False))
 
-    @property
-    def prior_variance(self) -> Float[Tensor, " d"]:
-        """Of the weights: one, and much for the constant."""
-        return torch.cat([self.points.new_ones(len(self.points)), self.points.new_tensor([_MEAN_VARIANCE])])
+    def prior(self, table: PseudoTargets) -> GaussianPrior:
+        """Return the prior of the weights: variance one, and much for the constant."""
+        variance = torch.cat([self.points.new_ones(len(self.points)), self.points.new_tensor([mean_variance(table)])])
+        return GaussianPrior.centred(variance, n_latents=table.mean.shape[1])
 
     @torch.no_grad()
     def __call__(self, rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n e"], Float[Tensor, " n"]]:
@@ -203,7 +216,7 @@ class SparseModel(LatentModel):
 
     def _posteriors(self, table: PseudoTargets) -> list[GaussianPosterior]:
         return [
-            class_posterior(GaussianPrior.centred(features.prior_variance, n_latents=own.mean.shape[1]), rows, own)
+            class_posterior(features.prior(own), rows, own)
             for features, rows, own in zip(self.features, self.statistics, self._tables(table), strict=True)
         ]
 
@@ -257,7 +270,8 @@ class ExactModel(LatentModel):
         self.kernels, self.rows = list(kernels), rows
 
     def posterior(self, table: PseudoTargets) -> "ExactRowsPosterior":
-        return ExactRowsPosterior(self.kernels, self.rows.features, self._posteriors(table))
+        constants = [mean_variance(own) for own in self._tables(table)]
+        return ExactRowsPosterior(self.kernels, self.rows.features, self._posteriors(table), constants)
 
     def judge(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
         r"""As for sparse models.
@@ -265,8 +279,6 @@ class ExactModel(LatentModel):
         A row of the training set has the latent mean :math:`y - v\alpha` and variance :math:`v - v^2[A^{-1}]_{ii}`.
         """
         some = rows.take(places)
-        unit = torch.zeros(len(rows.labels), len(places), dtype=rows.features.dtype)
-        unit[places, torch.arange(len(places))] = 1.0
 
         @torch.no_grad()
         def judge(table: PseudoTargets, left_out: bool) -> Latents:
@@ -275,7 +287,7 @@ class ExactModel(LatentModel):
                 targets = PseudoTargets(own.mean[some.labels], own.variance[some.labels])
                 noise = targets.variance / some.weight[:, None]
                 mean = targets.mean - noise * posterior.alpha[:, places].mT
-                variance = (noise - noise.square() * posterior.solve.squared_norms(unit)).clamp_min(0.0)
+                variance = (noise - noise.square() * posterior.solve.inverse_diagonal(places)).clamp_min(0.0)
                 if left_out:
                     mean, variance = leave_one_out(mean, variance, targets, some.weight)
                 parts.append((mean, variance))
@@ -287,7 +299,7 @@ class ExactModel(LatentModel):
     def _posteriors(self, table: PseudoTargets) -> list[ExactPosterior]:
         rows = self.rows
         return [
-            ExactPosterior.of(kernel(rows.features).to_dense() + _MEAN_VARIANCE, rows.labels, own, rows.weight)
+            ExactPosterior.of(kernel(rows.features).to_dense() + mean_variance(own), rows.labels, own, rows.weight)
             for kernel, own in zip(self.kernels, self._tables(table), strict=True)
         ]
 
@@ -296,16 +308,20 @@ class ExactRowsPosterior(LatentPosterior):
     """What all rows say about others."""
 
     def __init__(
-        self, kernels: Sequence[Kernel], rows: Float[Tensor, "n d"], posteriors: Sequence[ExactPosterior]
+        self,
+        kernels: Sequence[Kernel],
+        rows: Float[Tensor, "n d"],
+        posteriors: Sequence[ExactPosterior],
+        constants: Sequence[float],
     ) -> None:
-        self._kernels, self._rows, self._posteriors = kernels, rows, posteriors
+        self._kernels, self._rows, self._posteriors, self._constants = kernels, rows, posteriors, constants
         self._n_columns = len(rows)
 
     def _few(self, rows: Float[Tensor, "n d"]) -> Latents:
         parts = []
-        for kernel, posterior in zip(self._kernels, self._posteriors, strict=True):
+        for kernel, posterior, constant in zip(self._kernels, self._posteriors, self._constants, strict=True):
             block = cross_kernel(kernel, self._rows)(rows, differentiable=False)
-            parts.append(posterior.latent(block.matrix + _MEAN_VARIANCE, block.variance + _MEAN_VARIANCE))
+            parts.append(posterior.latent(block.matrix + constant, block.variance + constant))
         return _side_by_side(parts)
 
 

@@ -23,7 +23,6 @@ from gaussify.gp._cross import CrossBlock, CrossKernel, cross_kernel
 from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior import ClassStatistics
 
-_KEPT_ELEMENTS = 1 << 24  # of the kernel matrix of all rows, up to which it is kept
 _JITTER = 1e-8  # relative to the diagonal: points may come close, and a fixed amount keeps the bound smooth
 _LEAST = 1e-6  # that a diagonal counts as, where all of it is zero
 
@@ -58,8 +57,7 @@ class SortedRows(NamedTuple):
         return cls(features[order], labels[order], weight[order], n_classes)
 
     def take(self, places: Int[Tensor, " k"]) -> "SortedRows":
-        """Return some of the rows."""
-        places = places.sort().values
+        """Return some of the rows, in this order."""
         return SortedRows(self.features[places], self.labels[places], self.weight[places], self.n_classes)
 
     def without(self, places: Int[Tensor, " k"]) -> "SortedRows":
@@ -131,7 +129,7 @@ def accumulate_gradient(
     inverse = torch.linalg.solve_triangular(L.detach(), identity, upper=False)
     cross = cross_kernel(kernel, inducing_points)
     size = max(1, cross.n_elements // m)
-    keeps = len(rows.features) * m <= _KEPT_ELEMENTS
+    keeps = len(rows.features) * m <= cross.n_kept
     kept: list[tuple[RowChunk, CrossBlock]] = []
     statistics = ClassStatistics.zeros(rows.n_classes, m, dtype=L.dtype, device=L.device)
     prior_variance = L.new_zeros(rows.n_classes)
@@ -146,9 +144,8 @@ def accumulate_gradient(
         if keeps:
             kept.append((chunk, block))
     bound = collapsed_bound(InducingStatistics(statistics, prior_variance), table, inverse)
-    by_gram = 2.0 * bound.by_gram
     for chunk, block in kept or _again(cross, rows, size):
-        by_matrix = torch.addmm(bound.by_sum[chunk.label], block.matrix.detach(), by_gram[chunk.label])
+        by_matrix = torch.addmm(bound.by_sum[chunk.label], block.matrix.detach(), bound.by_gram[chunk.label], alpha=2.0)
         by_variance = bound.by_prior_variance[chunk.label].expand_as(block.variance)
         if chunk.weight is not None:
             by_matrix *= chunk.weight[:, None]

@@ -62,7 +62,7 @@ def fit_scaling(X: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"], ki
     if kind is ScalingKind.STANDARD:
         share = weight / weight.sum()
         scale = np.abs(X).max(0)
-        scale[scale == 0.0] = 1.0
+        scale[scale < 1e-290] = 1.0  # as good as constant
         rows = X / scale  # so that squares neither overflow nor vanish
         mean = share @ rows
         std = np.sqrt(share @ np.square(rows - mean))

@@ -16,6 +16,10 @@ from gaussify.exceptions import JitterWarning, NumericalError
 _MEMORY = 20  # pairs of steps and gradients
 _N_RESTARTS = 5
 _PATIENCE = 10  # iterations over which an improvement is measured
+_NO_VALUE = (
+    "The objective has no finite value at the first hyperparameters; are the inputs of sane scale, and is the kernel "
+    "positive definite?"
+)
 _RADIUS = 2.0  # around the best parameters so far, within which a search begins anew
 
 
@@ -34,7 +38,7 @@ class SearchReport(NamedTuple):
     n_evaluations: int
     n_restarts: int
     converged: bool
-    """False if it ended with the last iteration allowed."""
+    """False if it ended with the last iteration allowed, or where no step improved the objective."""
     seconds: float
 
 
@@ -85,7 +89,7 @@ def maximise(
     start = time.perf_counter()
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
     best_value, best = -np.inf, _vector([parameter.detach() for parameter in parameters])
-    n_evaluations = n_restarts = 0
+    n_evaluations, n_restarts, stopped = 0, 0, False
     values: list[float] = []
 
     def evaluate(vector: NDArray) -> tuple[float, NDArray]:
@@ -106,24 +110,29 @@ def maximise(
         return -value / scale, -gradient / scale
 
     def after_iteration(_: NDArray) -> None:
+        nonlocal stopped
         values.append(best_value)
         if report is not None:
             report(len(values), best_value)
         if len(values) > _PATIENCE and values[-1] - values[-1 - _PATIENCE] < tol * scale:
+            stopped = True
             raise StopIteration
 
     converged, radius = False, np.inf
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", JitterWarning)
         if max_iter == 0 or not parameters:
-            best_value = objective()
+            try:
+                evaluate(best)
+            except _Stuck as stuck:
+                raise NumericalError(_NO_VALUE) from stuck
             converged = not parameters
         while len(values) < max_iter and parameters:
             options = {"maxiter": max_iter - len(values), "maxcor": _MEMORY, "maxfun": 10 * max_iter, "gtol": 1e-9}
             bounds = None if np.isinf(radius) else np.stack([best - radius, best + radius], 1)
             before = len(values)
             try:
-                minimize(
+                result = minimize(
                     evaluate,
                     best,
                     jac=True,
@@ -132,13 +141,11 @@ def maximise(
                     callback=after_iteration,
                     options=options | {"ftol": 0.0},
                 )
-                converged = len(values) < max_iter
+                converged = bool(result.success) or stopped
                 break
             except _Stuck as stuck:
                 if not np.isfinite(best_value):
-                    raise NumericalError(
-                        "The objective has no finite value at the first hyperparameters; are the inputs of sane scale?"
-                    ) from stuck
+                    raise NumericalError(_NO_VALUE) from stuck
                 n_restarts += 1
                 radius = _RADIUS if np.isinf(radius) else radius / 4.0
                 if n_restarts > _N_RESTARTS and len(values) == before:

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from gaussify._validation import float_dtype
@@ -38,16 +38,17 @@ class LatentVariances(NamedTuple):
     other: Float[Tensor, " l"]
 
     @classmethod
-    def of(cls, table: PseudoTargets) -> "LatentVariances | None":
-        """Return them, None if there are not as many latents as classes, at least three, or more variances a latent."""
-        variance = table.variance
-        n_classes, n_latents = variance.shape
-        if n_classes != n_latents or n_classes < 3:
+    def of(cls, table: PseudoTargets, latents: Int[Tensor, " k"] | None = None) -> "LatentVariances | None":
+        """Return them, for all latents or some; None if there is not one for each class, or more variances for one."""
+        n_classes, n_latents = table.variance.shape
+        if n_classes != n_latents or n_classes < 2:
             return None
-        own, other = variance.diagonal(), torch.cat([variance[1, :1], variance[0, 1:]])
-        expected = other.expand_as(variance).clone()
-        expected.diagonal().copy_(own)
-        return cls(own, other) if torch.equal(expected, variance) else None
+        if latents is None:
+            latents = torch.arange(n_latents, device=table.variance.device)
+        columns = table.variance[:, latents]  # (c, k)
+        own, other = columns.gather(0, latents[None])[0], torch.where(latents == 0, columns[1], columns[0])
+        same = (columns == other).scatter_(0, latents[None], True)
+        return cls(own, other) if bool(same.all()) else None
 
 
 class LikelihoodMethod(StrEnum):

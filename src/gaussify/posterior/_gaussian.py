@@ -133,11 +133,11 @@ def natural_parameters(
     table = PseudoTargets(table.mean.to(statistics.gram), table.variance.to(statistics.gram))
     chosen = torch.arange(table.mean.shape[1], device=table.mean.device) if latents is None else latents
     mean, weight = table.mean[:, chosen], 1.0 / table.variance[:, chosen]  # (c, l)
-    two = LatentVariances.of(table)
+    two = LatentVariances.of(table, chosen)
     if two is None:
         precision = torch.einsum("cl,cij->lij", weight, statistics.gram)
     else:
-        own, other = 1.0 / two.own[chosen], 1.0 / two.other[chosen]
+        own, other = 1.0 / two.own, 1.0 / two.other
         precision = (own - other)[:, None, None] * statistics.gram[chosen]
         precision.addcmul_(other[:, None, None], statistics.gram.sum(0) if total_gram is None else total_gram)
     linear = torch.einsum("cl,cd->ld", weight * mean, statistics.feature_sum)

@@ -129,7 +129,7 @@ class ClassStatistics:
         """Return statistics of ``n_classes`` classes, those at hand moved to ``places``, the others zero."""
         if self.n_classes == 0:
             return ClassStatistics.zeros(n_classes, self.n_features, dtype=self.gram.dtype, device=self.gram.device)
-        if self.n_classes == n_classes:
+        if np.array_equal(places, np.arange(n_classes)):
             return self
         order = np.full(n_classes, self.n_classes)  # of classes that were not seen: one of zeros
         order[places] = np.arange(self.n_classes)
@@ -164,7 +164,7 @@ class ClassStatistics:
 
 
 def without_rows(statistics: ClassStatistics, own: ClassStatistics) -> ClassStatistics:
-    """Return statistics less those of rows that must be among them, as ``-`` does, but checked and free of rounding.
+    """Return statistics less those of rows that must be among them: ``-``, checked; of a class that is gone, nothing.
 
     Examples
     --------
@@ -175,12 +175,16 @@ def without_rows(statistics: ClassStatistics, own: ClassStatistics) -> ClassStat
     rest = statistics - own
     diagonal, before = (x.gram.diagonal(dim1=-2, dim2=-1) for x in (rest, statistics))
     short = (rest.count < -1e-9 * (1.0 + statistics.count)) | (diagonal < -1e-9 * (1.0 + before)).any(-1)
+    gone = rest.count <= 1e-9 * (1.0 + statistics.count)
+    short |= gone & (diagonal > 1e-7 * (1.0 + before)).any(-1)  # no rows, but something of them
+    for c in ((own.count > 0.0) & ~short & ~gone).nonzero()[:, 0].tolist():
+        smallest = torch.linalg.eigvalsh(rest.gram[c])[0]  # of rows that were there, none is negative
+        short[c] = bool(smallest < -1e-7 * (1.0 + before[c].max()))
     if bool(short.any()):
         raise InvalidArgumentError(
             "unlearn was given rows that were not learnt: less than nothing would be left of class number "
             f"{int(short.nonzero()[0])}."
         )
-    gone = rest.count <= 1e-9 * (1.0 + statistics.count)
     for tensor in vars(rest).values():
         tensor[gone] = 0.0  # rounding errors
     return rest
