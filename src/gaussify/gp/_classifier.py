@@ -324,14 +324,15 @@ class GPClassifier(StreamingClassifier):
             If the model was given a kernel object: one of the same form, whose parameters are then those of the file.
         """
         config, tensors = read_model(path, cls.__name__, _FORMAT)
-        if kernel is not None and _CUSTOM not in str(config.get("params_of_fit")):
-            raise InvalidArgumentError(f"{path} holds a {cls.__name__} with a named kernel; load it without 'kernel'.")
         both: list[Any] = [config.get(name) for name in ("params", "params_of_fit")]
-        if kernel is None and any(isinstance(params, dict) and params.get("kernel") == _CUSTOM for params in both):
+        has_custom = any(isinstance(params, dict) and params.get("kernel") == _CUSTOM for params in both)
+        if has_custom and kernel is None:
             raise InvalidArgumentError(
                 f"{path} holds a {cls.__name__} with a kernel of your own, of which files hold the parameters alone; "
                 "give load(path, kernel=...) one of the same form."
             )
+        if kernel is not None and not has_custom:
+            raise InvalidArgumentError(f"{path} holds a {cls.__name__} with a named kernel; load it without 'kernel'.")
         try:
             now, of_fit = (cls(**_unpacked_params(params, kernel)) for params in both)
             now._restore(of_fit, config, tensors)
@@ -468,7 +469,7 @@ class GPClassifier(StreamingClassifier):
             n_classes=n_classes,
         )
         # rows are in the order of a hash within each class, so those at regular distances are a sample
-        places = torch.linspace(0, n_rows - 1, min(n_rows, given.sample_size)).round().long()
+        places = torch.linspace(0, n_rows - 1, min(n_rows, given.sample_size), dtype=torch.float64).round().long()
         many_rows = len(places) <= _JUDGED_SHARE * n_rows
         first = first_choice(given.label, n_classes, many_rows=many_rows)
         _, table = make_table(given.label, n_classes, first)
