@@ -29,7 +29,7 @@ def distinct_rows(features: Floats, labels: Indices, weight: Floats | None, *, s
     Examples
     --------
     >>> distinct_rows(np.array([[1.0], [2.0], [1.0]]), np.array([0, 1, 0]), None, seed=0).weight.tolist()
-    [1.0, 2.0]
+    [2.0, 1.0]
     """
     weight = np.ones(len(labels)) if weight is None else weight
     key = mix(mix(row_sums(features, multipliers(seed, features.shape[1])) ^ mix(labels.astype(np.uint64))))
