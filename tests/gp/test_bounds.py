@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 import gaussify.gp._collapsed as collapsed
 import gaussify.gp._exact as exact
+import gaussify.gp._objective as objective
 from gaussify import LogisticLikelihood, SoftmaxLikelihood
 from gaussify.gp._collapsed import InducingStatistics, collapsed_bound
 from gaussify.gp._cross import AutogradCross, RBFCross
@@ -28,6 +29,7 @@ LIKELIHOODS = {
 }
 likelihoods = pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), ids=LIKELIHOODS)
 N, M, D = 40, 8, 3
+LIMIT = objective._MOST_INFLATION
 
 
 def problem(likelihood, seed=0):
@@ -141,6 +143,48 @@ def test_its_gradient_is_that_of_plain_differentiation(
         assert_close(parameter.grad, gradient, rtol=1e-7, atol=1e-7 * gradient.abs().max().item())
 
 
+@likelihoods
+@pytest.mark.parametrize("is_weighted", [False, True], ids=["once", "weighted"])
+@pytest.mark.parametrize("lengthscale", [0.3, 6.0], ids=["well conditioned", "at the limit"])
+def test_sums_are_whitened_as_rows_are(likelihood, is_weighted, lengthscale, monkeypatch):
+    generator = torch.Generator().manual_seed(1)
+    X = torch.randn(2000, D, generator=generator, dtype=torch.float64)
+    labels = torch.randint(likelihood.n_classes, (len(X),), generator=generator)
+    weight = torch.rand(len(X), generator=generator, dtype=torch.float64) if is_weighted else None
+    rows = SortedRows.of(X, labels, weight, n_classes=likelihood.n_classes)
+    found = []
+    for most in (objective._MOST_INFLATION, 0.0):
+        monkeypatch.setattr(objective, "_MOST_INFLATION", most)
+        kernel, Z = ScaleKernel(RBFKernel(ard_num_dims=D)).double(), X[:M].clone().requires_grad_()
+        kernel.base_kernel.initialize(lengthscale=lengthscale)
+        value = accumulate_gradient(kernel, Z, rows, likelihood.target_table()).value
+        found.append((value, Z.grad, *(parameter.grad for parameter in kernel.parameters())))
+    factor = factorise(kernel, Z.detach()).detach()
+    inflation = torch.cholesky_inverse(factor).diagonal().max().item() * kernel.outputscale.item()
+    assert inflation < 2.0 if lengthscale < 1.0 else LIMIT / 10 < inflation < LIMIT
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-11)
+    for sums, by_rows in zip(*(gradients[1:] for gradients in found), strict=True):
+        assert_close(sums, by_rows, rtol=1e-8, atol=1e-8 * by_rows.abs().max().item())
+    assert not torch.equal(found[0][1], found[1][1])  # two ways, not one
+
+
+@pytest.mark.parametrize("kept", [1 << 24, 0], ids=["kept", "two passes"])
+def test_threads_change_no_digit(kept, monkeypatch):
+    monkeypatch.setattr(RBFCross, "n_kept", kept)
+    monkeypatch.setattr(RBFCross, "n_elements", 5 * M)
+    monkeypatch.setattr(collapsed, "_ELEMENTS", 1)
+    X, labels, kernel, table = problem(LIKELIHOODS["softmax"])
+    rows, found, before = SortedRows.of(X, labels, n_classes=4), [], torch.get_num_threads()
+    try:
+        for n_threads in (1, 2, 5):
+            torch.set_num_threads(n_threads)
+            Z = X[:M].clone().requires_grad_()
+            found.append((accumulate_gradient(kernel, Z, rows, table).value, Z.grad))
+    finally:
+        torch.set_num_threads(before)
+    assert all(value == found[0][0] and torch.equal(gradient, found[0][1]) for value, gradient in found)
+
+
 def test_inducing_points_at_all_rows_give_the_exact_evidence_and_fewer_less():
     X, labels, kernel, table = problem(LIKELIHOODS["softmax"])
     evidence = exact_evidence(kernel(X).to_dense().detach(), labels, table)
@@ -208,13 +252,12 @@ def test_value_and_gradient_are_those_of_gpytorch():
     assert_close(Z.grad, by_points, rtol=1e-3, atol=1e-3 * Z.grad.abs().max().item())
 
 
-def test_rows_are_sorted_by_class_and_chunks_hold_one_class_each():
+def test_rows_are_sorted_by_class_and_chunks_tell_where_each_class_is():
     labels = torch.tensor([2, 0, 2, 2, 0])
     rows = SortedRows.of(torch.arange(5.0)[:, None], labels, n_classes=4)
-    assert [(chunk.label, chunk.features.flatten().tolist()) for chunk in rows.chunks(2)] == [
-        (0, [1, 4]),
-        (2, [0, 2]),
-        (2, [3]),
+    assert [(chunk.slices, chunk.features.flatten().tolist()) for chunk in rows.chunks(3)] == [
+        ([(0, slice(0, 2)), (2, slice(2, 3))], [1, 4, 0]),
+        ([(2, slice(0, 2))], [2, 3]),
     ]
 
 

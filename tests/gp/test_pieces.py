@@ -309,7 +309,7 @@ def test_the_closed_form_pulls_back_what_automatic_differentiation_does(ard, fro
         for part in (ROWS[6:20], ROWS[20:]):
             block = cross(part, differentiable=True)
             by_matrix, by_variance = torch.sin(part @ points.detach().mT), torch.cos(part[:, 0])
-            cross.pull_back(part, block, by_matrix, by_variance)
+            cross.add(cross.pull_back(part, block, by_matrix, by_variance))
         cross.finish()
         tensors = {"points": points, "lengthscale": kernel.base_kernel.raw_lengthscale}
         tensors["outputscale"] = kernel.raw_outputscale
@@ -400,11 +400,18 @@ def test_rows_can_be_taken_and_left_out():
         assert some.weight[i] == WEIGHT[original]
 
 
-def test_chunks_give_every_row_once_and_weights_only_where_they_matter():
-    weight = torch.tensor([1.0, 2.0, 1.0, 1.0, 0.5]).double()
-    rows = SortedRows.of(ROWS[:5], torch.tensor([1, 1, 0, 1, 0]), weight, n_classes=2)
-    chunks = [(c.label, len(c.features), None if c.weight is None else c.weight.tolist()) for c in rows.chunks(10)]
-    assert chunks == [(0, 1, None), (0, 1, [0.5]), (1, 2, None), (1, 1, [2.0])]
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+@pytest.mark.parametrize("weight", [[1.0, 2.0, 1.0, 1.0, 0.5], [1.0] * 5], ids=["weighted", "once"])
+def test_chunks_give_every_row_once_and_weights_only_where_they_matter(size, weight):
+    weight = torch.tensor(weight).double()
+    rows = SortedRows.of(ROWS[:5], torch.tensor([1, 1, 0, 1, 0]), weight, n_classes=3)
+    chunks = list(rows.chunks(size))
+    assert torch.equal(torch.cat([chunk.features for chunk in chunks]), rows.features)
+    assert [label for c in chunks for label, own in c.slices for _ in range(len(c.features[own]))] == [0, 0, 1, 1, 1]
+    if bool((weight == 1.0).all()):
+        assert all(chunk.weight is None for chunk in chunks)
+    else:
+        assert torch.cat([chunk.weight for chunk in chunks]).tolist() == [1.0, 0.5, 1.0, 2.0, 1.0]
 
 
 # --- exact solutions -----------------------------------------------------------------------------------------------

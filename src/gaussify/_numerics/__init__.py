@@ -12,8 +12,10 @@ from gaussify._numerics._softmax_normal import (
 )
 from gaussify._numerics._softmax_normal_row import expected_softmax_row
 from gaussify._numerics._special import first_order, trigamma
+from gaussify._numerics._threads import Map, product, solve_lower, worker_threads
 
 __all__ = [
+    "Map",
     "add_moments_",
     "cover",
     "expected_logsumexp",
@@ -22,10 +24,13 @@ __all__ = [
     "expected_softmax_row",
     "first_order",
     "large_zeros",
+    "product",
     "softmax_uncertainty",
     "softplus_moment",
     "softplus_moments",
+    "solve_lower",
     "stable_cholesky",
     "suits_numpy",
     "trigamma",
+    "worker_threads",
 ]

@@ -25,11 +25,12 @@ def stable_cholesky(matrix: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batc
             [0., 3.]])
     """
     factor, info = torch.linalg.cholesky_ex(matrix)
+    failed = info != 0
+    # NaN and infinities make a factorisation fail, but for infinities on the diagonal, which stay there
+    if not bool(failed.any()) and bool(torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all()):
+        return factor
     if not bool(torch.isfinite(matrix).all()):
         raise NumericalError("A matrix that is to be factorised holds infinities or NaN; are the inputs of sane scale?")
-    failed = info != 0
-    if not bool(failed.any()):
-        return factor
     # a diagonal of zeros would stay zero in relative terms
     diagonal = matrix.diagonal(dim1=-2, dim2=-1).clamp_min(torch.finfo(matrix.dtype).tiny)
     relative, failing = torch.zeros_like(info, dtype=matrix.dtype), failed

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._numerics import large_zeros, stable_cholesky
+from gaussify._numerics import Map, large_zeros, product, solve_lower, stable_cholesky
 from gaussify.likelihoods import LatentVariances, PseudoTargets
 from gaussify.posterior import ClassStatistics, natural_parameters
 
@@ -70,7 +70,11 @@ class BoundGradient(NamedTuple):
 
 
 def collapsed_bound(
-    statistics: InducingStatistics, table: PseudoTargets, inverse: Float[Tensor, "d d"] | None = None
+    statistics: InducingStatistics,
+    table: PseudoTargets,
+    inverse: Float[Tensor, "d d"] | None = None,
+    *,
+    over: Map = map,
 ) -> BoundGradient:
     r"""Return the bound at the best constant means, and its gradient.
 
@@ -100,6 +104,8 @@ def collapsed_bound(
         What each class observes of each latent.
     inverse : tensor of shape (d, d), optional
         :math:`L^{-1}`; by default, the identity.
+    over : callable, default=map
+        Applies a function to some latents at a time, perhaps in several threads.
 
     Examples
     --------
@@ -112,20 +118,22 @@ def collapsed_bound(
     rows, n_latents = statistics.rows, table.mean.shape[1]
     identity = torch.eye(rows.n_features, dtype=rows.gram.dtype, device=rows.gram.device)
     inverse = identity if inverse is None else inverse
-    total_gram, by_gram = rows.gram.sum(0), _SumOverLatents(table, rows.n_features)
+    total_gram, prior_precision = rows.gram.sum(0), inverse.mT @ inverse
+    by_gram = _SumOverLatents(table, rows.n_features, factor=0.5)
     # A without its sum of inverses, which comes as that of R^T R = L^-T B^-1 L^-1
     inner, inverses = -2.0 * n_latents * identity, torch.zeros_like(identity)
     value, parts = 0.0, []
-    for latents in torch.arange(n_latents, device=identity.device).split(max(1, _ELEMENTS // identity.numel())):
-        few = _solve(rows, table, latents, total_gram)
-        whitened = torch.linalg.solve_triangular(few.factor, inverse.expand_as(few.factor), upper=False)  # R
-        pulled = few.alpha @ inverse  # L^-T alpha, (l, d)
-        own = whitened.mT @ whitened
-        inverses += own.sum(0)
-        inner += few.precision.sum(0) + few.alpha.mT @ few.alpha
-        by_gram.add(latents, own.neg_().add_(inverse.mT @ inverse).sub_(pulled[:, :, None] * pulled[:, None, :]))
+
+    def work(latents: Int[Tensor, " l"]) -> _Terms:
+        return _terms(_solve(rows, table, latents, total_gram), inverse, prior_precision)
+
+    groups = torch.arange(n_latents, device=identity.device).split(max(1, _ELEMENTS // identity.numel()))
+    for latents, few in zip(groups, over(work, groups), strict=True):
+        inverses += few.inverses
+        inner += few.inner
+        by_gram.add(latents, few.by_gram)
         value += few.value
-        parts.append((few.mean, pulled))
+        parts.append((few.mean, few.pulled))
     mean, pulled = (torch.cat(part) for part in zip(*parts, strict=True))
     weight = 1.0 / table.variance
     trace = rows.gram.diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -135,10 +143,32 @@ def collapsed_bound(
         value,
         mean,
         torch.einsum("cl,ld->cd", (table.mean - mean) * weight, pulled),
-        by_gram.total().mul_(0.5),
+        by_gram.total(),
         -0.5 * weight.sum(1),
         -torch.tril(by_factor),
     )
+
+
+class _Terms(NamedTuple):
+    """What some latents add to the bound and its derivatives."""
+
+    value: float
+    mean: Float[Tensor, " l"]
+    pulled: Float[Tensor, "l d"]  # L^-T alpha
+    by_gram: Float[Tensor, "l d d"]  # L^-T X L^-1
+    inverses: Float[Tensor, "d d"]  # sum of R^T R
+    inner: Float[Tensor, "d d"]  # sum of the rest of A
+
+
+def _terms(few: "_Solved", inverse: Float[Tensor, "d d"], prior_precision: Float[Tensor, "d d"]) -> _Terms:
+    own = torch.empty_like(few.factor)
+    for factor, room in zip(few.factor, own, strict=True):
+        R = solve_lower(factor, inverse)
+        product(R.mT, R, out=room)
+    inverses, pulled = own.sum(0), few.alpha @ inverse
+    by_gram = torch.sub(prior_precision, own.addcmul_(pulled[:, :, None], pulled[:, None, :]), out=own)
+    inner = few.precision.sum(0).addmm_(few.alpha.mT, few.alpha)
+    return _Terms(few.value, few.mean, pulled, by_gram, inverses, inner)
 
 
 class _Solved(NamedTuple):
@@ -174,22 +204,22 @@ def _solve(
 
 
 class _SumOverLatents:
-    r"""The sum :math:`\sum_l M_l/v_{cl}` for every class; two variances a latent cost K d², not K² d²."""
+    r"""The sum :math:`a\sum_l M_l/v_{cl}` for every class; two variances a latent cost K d², not K² d²."""
 
-    def __init__(self, table: PseudoTargets, n_features: int) -> None:
-        self._weight, self._two = 1.0 / table.variance, LatentVariances.of(table)
+    def __init__(self, table: PseudoTargets, n_features: int, factor: float) -> None:
+        self._weight, self._two, self._factor = factor / table.variance, LatentVariances.of(table), factor
         shape = (len(self._weight), n_features, n_features)
         self._sum = large_zeros(shape, self._weight.dtype, self._weight.device)
         self._common = torch.zeros_like(self._sum[0])
 
     def add(self, latents: Int[Tensor, " l"], matrices: Float[Tensor, "l d d"]) -> None:
-        """Add the terms of some latents, each once; the matrices are overwritten."""
+        """Add the terms of some latents that follow each other, each once."""
         if self._two is None:
             self._sum += torch.einsum("cl,lij->cij", self._weight[:, latents], matrices)
             return
-        own, other = 1.0 / self._two.own[latents], 1.0 / self._two.other[latents]
+        own, other = self._factor / self._two.own[latents], self._factor / self._two.other[latents]
         self._common += torch.einsum("l,lij->ij", other, matrices)
-        self._sum[latents] = matrices.mul_((own - other)[:, None, None])
+        torch.mul(matrices, (own - other)[:, None, None], out=self._sum[latents[0] : latents[-1] + 1])
 
     def total(self) -> Float[Tensor, "c d d"]:
         """Return the sums."""

@@ -16,12 +16,14 @@ is one matrix product and one exponential, and with :math:`W = \bar K \circ K`, 
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from jaxtyping import Float
 from torch import Tensor
+
+from gaussify._numerics import product
 
 
 class CrossBlock(NamedTuple):
@@ -44,6 +46,8 @@ class CrossKernel(ABC):
     """Of the matrix that are best computed at a time."""
     n_kept: int
     """Of the matrix of all rows, up to which blocks are kept for the way back, with all that they need for it."""
+    in_threads: bool
+    """Whether several blocks may be computed, and pulled back, at the same time."""
 
     @abstractmethod
     def __call__(self, rows: Float[Tensor, "n d"], *, differentiable: bool) -> CrossBlock:
@@ -56,12 +60,16 @@ class CrossKernel(ABC):
         block: CrossBlock,
         by_matrix: Float[Tensor, "n m"],
         by_variance: Float[Tensor, " n"],
-    ) -> None:
-        """Take derivatives by a block; ``by_matrix`` may be overwritten."""
+    ) -> Any:
+        """Return what :meth:`add` takes, from the derivatives by a block; ``by_matrix`` may be overwritten."""
+
+    @abstractmethod
+    def add(self, pulled: Any) -> None:
+        """Take what was pulled back from a block, one at a time."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Add all that was pulled back to ``.grad`` of kernel parameters and inducing points."""
+        """Add all that was taken to ``.grad`` of kernel parameters and inducing points."""
 
 
 def cross_kernel(kernel: Kernel, points: Float[Tensor, "m d"]) -> CrossKernel:
@@ -95,6 +103,7 @@ class AutogradCross(CrossKernel):
 
     n_elements = 1 << 20
     n_kept = 1 << 21  # with a graph of ten times the size
+    in_threads = False  # GPyTorch changes a kernel while it is evaluated
 
     def __init__(self, kernel: Kernel, points: Float[Tensor, "m d"]) -> None:
         self._kernel, self._points = kernel, points
@@ -110,8 +119,11 @@ class AutogradCross(CrossKernel):
         block: CrossBlock,
         by_matrix: Float[Tensor, "n m"],
         by_variance: Float[Tensor, " n"],
-    ) -> None:
-        _backward({block.matrix: by_matrix, block.variance: by_variance})
+    ) -> dict[Tensor, Tensor]:
+        return {block.matrix: by_matrix, block.variance: by_variance}
+
+    def add(self, pulled: dict[Tensor, Tensor]) -> None:
+        _backward(pulled)
 
     def finish(self) -> None:
         """Everything is there already."""
@@ -131,6 +143,7 @@ class RBFCross(CrossKernel):
 
     n_elements = 1 << 19  # which stay in the cache
     n_kept = 1 << 24
+    in_threads = True
 
     def __init__(self, kernel: ScaleKernel, points: Float[Tensor, "m d"]) -> None:
         self._lengthscale, self._outputscale, self._points = kernel.base_kernel.lengthscale, kernel.outputscale, points
@@ -146,7 +159,7 @@ class RBFCross(CrossKernel):
 
     @torch.no_grad()
     def __call__(self, rows: Float[Tensor, "n d"], *, differentiable: bool) -> CrossBlock:
-        exponent = self._left(rows) @ self._right
+        exponent = product(self._left(rows), self._right)
         exponent.clamp_max_(self._variance.log())  # which rounding exceeds where rows are billions of lengthscales away
         return CrossBlock(exponent.exp_(), self._variance.expand(len(rows)))
 
@@ -157,12 +170,16 @@ class RBFCross(CrossKernel):
         block: CrossBlock,
         by_matrix: Float[Tensor, "n m"],
         by_variance: Float[Tensor, " n"],
-    ) -> None:
+    ) -> tuple[Float[Tensor, "m e"], Float[Tensor, " d"], Float[Tensor, ""]]:
         left, d = self._left(rows), rows.shape[1]
         W = by_matrix.mul_(block.matrix)
-        self._sums.addmm_(W.mT, left[:, : d + 1])
-        self._squares += W.sum(1) @ left[:, :d].square()
-        self._by_variance += by_variance.sum()
+        return product(W.mT, left[:, : d + 1]), W.sum(1) @ left[:, :d].square(), by_variance.sum()
+
+    def add(self, pulled: tuple[Float[Tensor, "m e"], Float[Tensor, " d"], Float[Tensor, ""]]) -> None:
+        sums, squares, by_variance = pulled
+        self._sums += sums
+        self._squares += squares
+        self._by_variance += by_variance
 
     def finish(self) -> None:
         V, c = self._sums[:, :-1], self._sums[:, -1]
