@@ -64,6 +64,16 @@ def first_choice(given: LabelParameters, n_classes: int, *, many_rows: bool) -> 
     return LabelChoice(method, as_alpha(alpha) if given.alpha_eps is None else given.alpha_eps, temperature, None)
 
 
+def reads_labels_otherwise(a: LabelChoice, b: LabelChoice) -> bool:
+    """Return whether two choices make other Gaussians of labels."""
+    return a.method is not b.method or not torch.equal(a.alpha_eps, b.alpha_eps)
+
+
+def is_better(a: LabelChoice, b: LabelChoice) -> bool:
+    """Return whether the first of two choices that were judged by the same rows predicts them better."""
+    return _score(a) > _score(b)
+
+
 def make_table(given: LabelParameters, n_classes: int, choice: LabelChoice) -> tuple[ClassLikelihood, PseudoTargets]:
     """Return the likelihood of a choice, and its target table in float64."""
     likelihood = given.likelihood(n_classes, choice.method, choice.alpha_eps)

@@ -3,6 +3,7 @@
 import copy
 import os
 import warnings
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,7 +29,14 @@ from gaussify._estimators import (
 )
 from gaussify._persistence import read_model, write_model
 from gaussify.exceptions import InvalidArgumentError, ModelFileError, NumericalError
-from gaussify.gp._choice import LabelChoice, choose_label, first_choice, make_table
+from gaussify.gp._choice import (
+    LabelChoice,
+    choose_label,
+    first_choice,
+    is_better,
+    make_table,
+    reads_labels_otherwise,
+)
 from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import kernel_form, make_kernel
 from gaussify.gp._learning import SearchSettings, learn_exact, learn_sparse, with_more_points
@@ -83,7 +91,8 @@ class GPClassifier(StreamingClassifier):
     alpha_eps : float, one per class, or "auto"
         Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.1 (or, from many
         rows, with 0.02 where the method allows it), and predictions go from 0.1 along a grid from 0.001 to 1 for as
-        long as ``criterion`` and a broad prior improve.
+        long as ``criterion`` and a broad prior improve. With many rows, hyperparameters are then learnt on with what
+        was chosen, and kept if rows that took no part are predicted better.
     temperature : float or "auto"
         Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     scaling : {"standard", "quantile", None}
@@ -133,7 +142,7 @@ class GPClassifier(StreamingClassifier):
         At the hyperparameters that were learnt: evidence or bound of the rows that they were learnt from, and the
         log-density of the kernel's priors.
     search_ : list of SearchReport
-        How the search went, for each kernel.
+        How the search that was kept went, for each kernel.
     n_iter_ : int
         Iterations of the longest search.
     n_rows_seen_ : int
@@ -482,12 +491,18 @@ class GPClassifier(StreamingClassifier):
         else:
             # where rows are many, those that predictions are judged by have no say in where inducing points go
             searched = rows.without(places) if many_rows else rows
-            points = self._first_points(searched, kernel)
-            features, self.search_ = learn_sparse(
-                searched, table, kernel, points, settings, learn_points=given.learn_inducing
-            )
+            search = partial(learn_sparse, searched, settings=settings, learn_points=given.learn_inducing)
+            features, self.search_ = search(table, [(kernel, self._first_points(searched, kernel))])
             model = SparseModel.of_rows(features, rows)
             self._choice = self._choose(model, rows, places, given.label)
+            if many_rows and reads_labels_otherwise(self._choice, first):
+                # other hyperparameters may be better for labels as they are read now
+                _, table = make_table(given.label, n_classes, self._choice)
+                again, reports = search(table, [(own.kernel, own.points) for own in features])
+                other = SparseModel.of_rows(again, rows)
+                choice = self._choose(other, rows, places, given.label)
+                if is_better(choice, self._choice):
+                    model, features, self.search_, self._choice = other, again, reports, choice
             if given.n_inducing_predict is not None:
                 model = SparseModel.of_rows(
                     with_more_points(features, given.n_inducing_predict, searched, given.seed), rows

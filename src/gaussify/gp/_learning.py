@@ -52,16 +52,16 @@ def learn_exact(
 def learn_sparse(
     rows: SortedRows,
     table: PseudoTargets,
-    kernel: Kernel,
-    points: Float[Tensor, "m d"],
+    start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]],
     settings: SearchSettings,
     *,
     learn_points: bool,
 ) -> tuple[list[InducingFeatures], list[SearchReport]]:
-    """Return inducing features, kernels and (if so) points learnt from ``kernel`` and ``points`` on."""
+    """Return inducing features, kernels and (if so) points learnt from those on, one for all or one for each latent."""
     features, reports = [], []
     tables = [table] if settings.shared_kernel else split_table(table)
-    for i, own in enumerate(tables):
+    start = [*start] * (len(tables) // len(start))
+    for i, (own, (kernel, points)) in enumerate(zip(tables, start, strict=True)):
         k, z = copy.deepcopy(kernel), points.clone().requires_grad_(learn_points)
 
         def objective(k: Kernel = k, z: Tensor = z, own: PseudoTargets = own) -> float:
