@@ -5,15 +5,17 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
+Name = TypeVar("Name", bound=Hashable)
 _STATUS = Path("/proc/self/status")  # of Linux
 
 
 def best_times(
-    runs: Mapping[str, Callable[[], object]], n_repeats: int, n_in_a_row: Mapping[str, int] | None = None
-) -> dict[str, float]:
+    runs: Mapping[Name, Callable[[], object]], n_repeats: int, n_in_a_row: Mapping[Name, int] | None = None
+) -> dict[Name, float]:
     """Return the best time of each function, in seconds, over interleaved repeats after one run to warm up.
 
     Interleaved, so that what else the machine does falls on all alike; compare ratios, not seconds. Functions that are
