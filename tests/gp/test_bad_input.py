@@ -236,7 +236,7 @@ OTHERS = {
     "other-number-of-points": (lambda: new(n_inducing=4).fit(X, Y), "same hyperparameters.*blank_copy"),
     "other-scaling": (lambda: new(**SPARSE, scaling="quantile").fit(X, Y), "same hyperparameters.*blank_copy"),
     "other-width": (lambda: new(**SPARSE).fit(X[:, :2], Y), "same hyperparameters.*blank_copy"),
-    "other-labels": (lambda: new(**SPARSE).fit(X, NAMES[Y]), "labels of the same type, text or numbers"),
+    "other-labels": (lambda: new(**SPARSE).fit(X, NAMES[Y]), "same type of labels; got number and text"),
     "exact": (lambda: new().fit(X, Y), "n_inducing"),
     "something-else": (lambda: BayesianLogisticRegression().fit(X, Y), "another GPClassifier; got one Bayesian"),
 }

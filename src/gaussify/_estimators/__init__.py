@@ -29,7 +29,16 @@ from gaussify._estimators._labels import (
     checked_positive,
     is_auto,
 )
-from gaussify._estimators._model_file import Packed, expect, expect_numbers, pack_classes, plain, unpack_classes
+from gaussify._estimators._model_file import (
+    Packed,
+    expect,
+    expect_numbers,
+    pack_classes,
+    plain,
+    unpack_classes,
+    unpack_statistics,
+    unpacking,
+)
 from gaussify._estimators._streaming import StreamingClassifier, unchanged_on_error
 
 __all__ = [
@@ -64,4 +73,6 @@ __all__ = [
     "row_sums",
     "unchanged_on_error",
     "unpack_classes",
+    "unpack_statistics",
+    "unpacking",
 ]

@@ -1,11 +1,22 @@
 """What a file says about a model that several estimators have in common, and that again, checked."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from gaussify.exceptions import ModelFileError, NumericalError
+from gaussify.posterior import ClassStatistics
+
+_ERRORS = (
+    *(KeyError, TypeError, ValueError, AttributeError, IndexError),
+    *(OverflowError, MemoryError, RuntimeError, NumericalError),
+)
 
 
 class Packed(NamedTuple):
@@ -25,8 +36,28 @@ def unpack_classes(config: dict[str, Any]) -> NDArray:
     dtype = np.dtype(config["classes"]["dtype"])
     expect(dtype.kind in "biufU", "labels are numbers or text")
     classes = np.array(config["classes"]["values"], dtype=dtype)
-    expect(len(np.unique(classes)) == len(classes), "classes are different")
+    expect(bool((classes[1:] > classes[:-1]).all()), "classes are different and in order")
     return classes
+
+
+def unpack_statistics(tensors: dict[str, Tensor], n_classes: int, n_features: int, prefix: str = "") -> ClassStatistics:
+    """Return statistics of rows."""
+    shapes = {"count": (), "feature_sum": (n_features,), "gram": (n_features, n_features)}
+    for name, shape in shapes.items():
+        expect_numbers(tensors[prefix + name], (n_classes, *shape), name)
+    statistics = ClassStatistics(**{name: tensors[prefix + name] for name in shapes})
+    diagonal = statistics.gram.diagonal(dim1=-2, dim2=-1)
+    expect(bool((statistics.count >= 0.0).all() and (diagonal >= 0.0).all()), "statistics are those of rows")
+    return statistics
+
+
+@contextmanager
+def unpacking(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Say that a file does not hold a model of this kind, whatever is wrong with what it holds."""
+    try:
+        yield
+    except _ERRORS as error:
+        raise ModelFileError(f"{path} does not hold a complete {kind}: {error!s}.") from None
 
 
 def expect(holds: bool, what: str) -> None:

@@ -1,6 +1,8 @@
 """Labels, features and weights of a stream, checked: what its classifiers have in common."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,6 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussify._estimators._distinct import Floats, Indices
+from gaussify._estimators._model_file import expect, pack_classes, unpack_classes
 from gaussify._validation import as_floats
 from gaussify.exceptions import InvalidArgumentError
 
@@ -185,6 +188,50 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
 
     def _index(self, y: NDArray) -> Indices:
         return np.searchsorted(self.classes_, y)
+
+    def _index_of_learnt(self, y: NDArray) -> Indices:
+        """Class indices of labels that are to be unlearnt."""
+        index = self._find(y)
+        if index is None:
+            unknown = np.setdiff1d(y, self.classes_)[0]
+            raise InvalidArgumentError(f"unlearn was given the label {unknown!s}, of which no row was learnt.")
+        return index
+
+    def _check_mergeable(
+        self, other: "StreamingClassifier", differing: Mapping[str, tuple[Any, ...]] = MappingProxyType({})
+    ) -> None:
+        """Refuse another model unless it is of the same kind and width, and of the rest all that both know agrees."""
+        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
+        both: dict[str, tuple[Any, ...]] = {
+            "number of features": (self.n_features_in_, other.n_features_in_),
+            "names of features": (names[0], names[1]) if all(names) else (None, None),
+            "type of labels": tuple("text" if m.classes_.dtype.kind == "U" else "number" for m in (self, other)),
+        }
+        for what, (own, theirs) in (both | dict(differing)).items():
+            if own != theirs and None not in (own, theirs):
+                raise InvalidArgumentError(f"Models to merge must have the same {what}; got {own} and {theirs}.")
+
+    def _check_other(self, other: Any, kind: type) -> None:
+        """Refuse what is not a fitted model of this kind."""
+        if not isinstance(other, kind):
+            raise InvalidArgumentError(f"merge takes another {kind.__name__}; got one {type(other).__name__}.")
+        check_is_fitted(other, "classes_")
+
+    def _header(self) -> dict[str, Any]:
+        """What a file says about classes and features."""
+        return {
+            "classes": pack_classes(self.classes_),
+            "n_features": self.n_features_in_,
+            "feature_names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
+        }
+
+    def _restore_header(self, config: dict[str, Any]) -> NDArray:
+        """Begin with what a file says about the features, and return its classes, which are not admitted yet."""
+        self.n_features_in_ = int(config["n_features"])
+        if config["feature_names"] is not None:
+            self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
+            expect(len(self.feature_names_in_) == self.n_features_in_, "every feature has a name")
+        return unpack_classes(config)
 
 
 class unchanged_on_error:

@@ -21,14 +21,12 @@ from gaussify._estimators import (
     LabelParameters,
     StreamingClassifier,
     distinct_rows,
-    expect,
-    pack_classes,
     plain,
     unchanged_on_error,
-    unpack_classes,
+    unpacking,
 )
 from gaussify._persistence import read_model, write_model
-from gaussify.exceptions import InvalidArgumentError, ModelFileError, NumericalError
+from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._choice import (
     LabelChoice,
     choose_label,
@@ -53,7 +51,6 @@ _FORMAT = 1
 _MANY_ROWS = 5000  # whose exact model takes minutes and gigabytes
 _JUDGED_SHARE = 0.25  # of the rows, up to which they are left out of the search
 _CUSTOM = "custom"  # stands for a kernel object in files
-_FILE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError)
 _Model = TypeVar("_Model", bound="GPClassifier")
 
 
@@ -245,22 +242,14 @@ class GPClassifier(StreamingClassifier):
     def merge(self: _Model, other: "GPClassifier") -> _Model:
         """Learn all that ``other`` has learnt from other rows with the same hyperparameters, see ``blank_copy``."""
         check_is_fitted(self, "classes_")
-        if not isinstance(other, GPClassifier):
-            raise InvalidArgumentError(f"merge takes another GPClassifier; got one {type(other).__name__}.")
-        check_is_fitted(other, "classes_")
+        self._check_other(other, GPClassifier)
         own, theirs = self._sparse("merge"), other._sparse("merge")
         if not _same_features(own, theirs) or not self._scaling.equals(other._scaling):
             raise InvalidArgumentError(
                 "Models to merge must have the same hyperparameters, inducing points and scaling. Fit one, and let "
                 "others learn their rows with copies of it: fitted.blank_copy().partial_fit(X, y)."
             )
-        if (self.classes_.dtype.kind == "U") != (other.classes_.dtype.kind == "U"):
-            raise InvalidArgumentError("Models to merge must have labels of the same type, text or numbers.")
-        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
-        if all(names) and names[0] != names[1]:
-            raise InvalidArgumentError(
-                f"Models to merge must have the same names of features; got {names[0]} and {names[1]}."
-            )
+        self._check_mergeable(other)
         with unchanged_on_error(self):
             self._admit(other.classes_)
             own = self._sparse("merge")
@@ -277,10 +266,7 @@ class GPClassifier(StreamingClassifier):
         model = self._sparse("unlearn")
         with unchanged_on_error(self):
             X, y, sample_weight = self._check_rows(X, y, sample_weight, first=False)
-            index = self._find(y)
-            if index is None:
-                unknown = np.setdiff1d(y, self.classes_)[0]
-                raise InvalidArgumentError(f"unlearn was given the label {unknown!s}, of which no row was learnt.")
+            index = self._index_of_learnt(y)
             weight = None if sample_weight is None else torch.from_numpy(sample_weight)
             own = model.statistics_of(self._scaled(X), torch.from_numpy(index), weight, len(self.classes_))
             self._model = model.with_statistics(
@@ -307,9 +293,7 @@ class GPClassifier(StreamingClassifier):
         config = {
             "params": _packed_params(self.get_params(deep=False)),
             "params_of_fit": _packed_params(self._params_of_fit),
-            "classes": pack_classes(self.classes_),
-            "n_features": self.n_features_in_,
-            "feature_names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
+            **self._header(),
             "n_rows_seen": self.n_rows_seen_,
             "objective_value": self.objective_value_,
             "search": [list(report) for report in self.search_],
@@ -342,23 +326,18 @@ class GPClassifier(StreamingClassifier):
             )
         if kernel is not None and not has_custom:
             raise InvalidArgumentError(f"{path} holds a {cls.__name__} with a named kernel; load it without 'kernel'.")
-        try:
+        with unpacking(path, cls.__name__):
             now, of_fit = (cls(**_unpacked_params(params, kernel)) for params in both)
             now._restore(of_fit, config, tensors)
-        except (*_FILE_ERRORS, NumericalError) as error:
-            raise ModelFileError(f"{path} does not hold a complete {cls.__name__}: {error!s}.") from None
         return now
 
     def _restore(self, of_fit: "GPClassifier", config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Take over what ``save`` wrote; ``of_fit`` has the parameters that the model was fitted with."""
-        self.n_features_in_ = of_fit.n_features_in_ = int(config["n_features"])
-        if config["feature_names"] is not None:
-            self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
-            expect(len(self.feature_names_in_) == self.n_features_in_, "every feature has a name")
+        classes = self._restore_header(config)
+        of_fit.n_features_in_ = self.n_features_in_
         of_fit._begin(self.n_features_in_)
         self._given, self._params_of_fit = of_fit._given, of_fit._params_of_fit
         self._model = self._predict = None
-        classes = unpack_classes(config)
         self._admit(classes)
         self._scaling = unpack_scaling(config, tensors)
         self._choice = unpack_choice(config, tensors, len(classes))

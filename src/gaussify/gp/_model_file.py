@@ -8,14 +8,13 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gaussify._estimators import Packed, expect, expect_numbers
+from gaussify._estimators import Packed, expect, expect_numbers, unpack_statistics
 from gaussify.gp._choice import LabelChoice
 from gaussify.gp._kernels import kernel_form
 from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, SparseModel
 from gaussify.gp._objective import SortedRows
 from gaussify.gp._scaling import Scaling
 from gaussify.likelihoods import LikelihoodMethod
-from gaussify.posterior import ClassStatistics
 
 
 def pack_choice(choice: LabelChoice) -> Packed:
@@ -106,12 +105,7 @@ def unpack_model(
             points = tensors[f"points{i}"]
             expect_numbers(points, (len(points), n_features), "points")
             features.append(InducingFeatures.of(own, points))
-            m = len(points) + 1
-            parts = {name: tensors[f"statistics{i}.{name}"] for name in ("count", "feature_sum", "gram")}
-            shapes = {"count": (n_classes,), "feature_sum": (n_classes, m), "gram": (n_classes, m, m)}
-            for name, shape in shapes.items():
-                expect_numbers(parts[name], shape, name)
-            statistics.append(ClassStatistics(**parts))
+            statistics.append(unpack_statistics(tensors, n_classes, len(points) + 1, prefix=f"statistics{i}."))
         return _checked(SparseModel(features, n_classes, statistics), tensors)
     rows, labels, weight = (tensors[f"rows.{name}"] for name in ("features", "labels", "weight"))
     expect(len(rows) > 0, "there are rows")

@@ -16,24 +16,19 @@ from gaussify._estimators import (
     Indices,
     LabelledRows,
     StreamingClassifier,
+    expect,
     is_usable,
     most_rows,
-    pack_classes,
     plain,
     unchanged_on_error,
-    unpack_classes,
+    unpack_statistics,
+    unpacking,
 )
 from gaussify._persistence import read_model, write_model
 from gaussify._validation import check_count
-from gaussify.exceptions import InvalidArgumentError, ModelFileError
+from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PredictiveMethod
-from gaussify.linear._model_file import (
-    pack_choice,
-    pack_reservoir,
-    unpack_choice,
-    unpack_reservoir,
-    unpack_statistics,
-)
+from gaussify.linear._model_file import pack_choice, pack_reservoir, unpack_choice, unpack_reservoir
 from gaussify.linear._parameters import Given, checked_parameters
 from gaussify.linear._reservoir import Reservoir
 from gaussify.linear._tuning import (
@@ -278,12 +273,14 @@ class BayesianLogisticRegression(StreamingClassifier):
     def merge(self: _Model, other: "BayesianLogisticRegression") -> _Model:
         """Learn all that ``other`` has learnt from other rows; parameters stay those of this model."""
         check_is_fitted(self, "classes_")
-        if not isinstance(other, BayesianLogisticRegression):
-            raise InvalidArgumentError(
-                f"merge takes another BayesianLogisticRegression; got one {type(other).__name__}."
-            )
-        check_is_fitted(other, "classes_")
-        self._check_mergeable(other)
+        self._check_other(other, BayesianLogisticRegression)
+        self._check_mergeable(
+            other,
+            {
+                "fit_intercept": tuple(m._accumulator.n_features > m.n_features_in_ for m in (self, other)),
+                "random_state": tuple(None if m._reservoir is None else m._reservoir.seed for m in (self, other)),
+            },
+        )
         with unchanged_on_error(self):
             self._admit(other.classes_)
             places = np.searchsorted(self.classes_, other.classes_)
@@ -313,10 +310,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             )
         with unchanged_on_error(self):
             X, y, sample_weight = self._check_rows(X, y, sample_weight, first=False)
-            index = self._find(y)
-            if index is None:
-                unknown = np.setdiff1d(y, self.classes_)[0]
-                raise InvalidArgumentError(f"unlearn was given the label {unknown!s}, of which no row was learnt.")
+            index = self._index_of_learnt(y)
             own = ClassStatistics.from_rows(self._features(X), index, sample_weight, n_classes=len(self.classes_))
             self._accumulator = StatisticsAccumulator(without_rows(self._accumulator.statistics, own))
             if self._reservoir is not None:
@@ -360,9 +354,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         choice, reservoir = pack_choice(self._choice), pack_reservoir(self._reservoir)
         config = {
             "params": {name: plain(value) for name, value in self.get_params().items()},
-            "classes": pack_classes(self.classes_),
-            "n_features": self.n_features_in_,
-            "feature_names": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
+            **self._header(),
             "n_rows_seen": self.n_rows_seen_,
             "has_forgotten": self._has_forgotten,
             "n_rows_tuned": self._n_rows_tuned,
@@ -377,19 +369,17 @@ class BayesianLogisticRegression(StreamingClassifier):
     def load(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
         """Return the model that ``save`` wrote; a file that is not one gets an error, and never runs anything."""
         config, tensors = read_model(path, cls.__name__, _FORMAT)
-        try:
+        with unpacking(path, cls.__name__):
             model = cls(**config["params"])
             model._restore(config, tensors)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, MemoryError) as error:
-            raise ModelFileError(f"{path} does not hold a complete {cls.__name__}: {error!s}.") from None
         return model
 
     def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Take over what ``save`` wrote."""
-        classes, statistics = unpack_classes(config), unpack_statistics(config, tensors)
-        self.n_features_in_ = int(config["n_features"])
-        if config["feature_names"] is not None:
-            self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
+        classes, n_columns = self._restore_header(config), tensors["gram"].shape[-1]
+        # whether there is an intercept is theirs to say, as the parameter may have been changed
+        expect(0 <= n_columns - self.n_features_in_ <= 1, "there is a Gram column for each feature")
+        statistics = unpack_statistics(tensors, len(classes), n_columns)
         self._begin(self.n_features_in_)
         self._admit(classes)
         self._accumulator = StatisticsAccumulator(statistics)
@@ -604,16 +594,3 @@ class BayesianLogisticRegression(StreamingClassifier):
             likelihood=self._make_likelihood,
             criterion=given.label.criterion,
         )
-
-    def _check_mergeable(self, other: "BayesianLogisticRegression") -> None:
-        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
-        differing = {
-            "number of features": (self.n_features_in_, other.n_features_in_),
-            "fit_intercept": tuple(m._accumulator.n_features > m.n_features_in_ for m in (self, other)),
-            "type of labels": tuple("text" if m.classes_.dtype.kind == "U" else "number" for m in (self, other)),
-            "random_state": tuple(None if m._reservoir is None else m._reservoir.seed for m in (self, other)),
-            "names of features": (names[0], names[1]) if all(names) else (None, None),
-        }
-        for what, (own, theirs) in differing.items():
-            if own != theirs and None not in (own, theirs):
-                raise InvalidArgumentError(f"Models to merge must have the same {what}; got {own} and {theirs}.")

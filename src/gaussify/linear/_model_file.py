@@ -12,7 +12,6 @@ from gaussify._estimators import Packed, expect, expect_numbers
 from gaussify.likelihoods import LikelihoodMethod
 from gaussify.linear._reservoir import Reservoir, ReservoirRows
 from gaussify.linear._tuning import Choice
-from gaussify.posterior import ClassStatistics
 
 
 def pack_choice(choice: Choice | None) -> Packed:
@@ -78,16 +77,3 @@ def unpack_reservoir(config: dict[str, Any], tensors: dict[str, Tensor], classes
 def _signed(array: NDArray) -> NDArray:
     """Safetensors of torch know no unsigned integers."""
     return array.view(np.int64) if array.dtype == np.uint64 else np.ascontiguousarray(array)
-
-
-def unpack_statistics(config: dict[str, Any], tensors: dict[str, Tensor]) -> ClassStatistics:
-    """Return the statistics; whether there is an intercept is theirs to say, as the parameter may have been changed."""
-    n_classes, n_features = len(config["classes"]["values"]), tensors["gram"].shape[-1]
-    expect(0 <= n_features - int(config["n_features"]) <= 1, "there is a Gram column for each feature")
-    shapes = {"count": (), "feature_sum": (n_features,), "gram": (n_features, n_features)}
-    for name, shape in shapes.items():
-        expect_numbers(tensors[name], (n_classes, *shape), name)
-    statistics = ClassStatistics(**{name: tensors[name] for name in shapes})
-    diagonal = statistics.gram.diagonal(dim1=-2, dim2=-1)
-    expect(bool((statistics.count >= 0.0).all() and (diagonal >= 0.0).all()), "statistics are those of rows")
-    return statistics
