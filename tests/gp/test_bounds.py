@@ -6,6 +6,7 @@ import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from threadpoolctl import threadpool_limits
 from torch.distributions import MultivariateNormal
 from torch.testing import assert_close
 
@@ -170,16 +171,22 @@ def test_sums_are_whitened_as_rows_are(likelihood, is_weighted, lengthscale, mon
 
 @pytest.mark.parametrize("kept", [1 << 24, 0], ids=["kept", "two passes"])
 def test_threads_change_no_digit(kept, monkeypatch):
+    m = 150  # enough for a BLAS to use threads
     monkeypatch.setattr(RBFCross, "n_kept", kept)
-    monkeypatch.setattr(RBFCross, "n_elements", 5 * M)
+    monkeypatch.setattr(RBFCross, "n_elements", 120 * m)
     monkeypatch.setattr(collapsed, "_ELEMENTS", 1)
-    X, labels, kernel, table = problem(LIKELIHOODS["softmax"])
-    rows, found, before = SortedRows.of(X, labels, n_classes=4), [], torch.get_num_threads()
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(1000, D, generator=generator, dtype=torch.float64)
+    rows = SortedRows.of(X, torch.randint(4, (1000,), generator=generator), n_classes=4)
+    _, _, kernel, table = problem(LIKELIHOODS["softmax"])
+    kernel.base_kernel.initialize(lengthscale=0.3)
+    found, before = [], torch.get_num_threads()
     try:
         for n_threads in (1, 2, 5):
             torch.set_num_threads(n_threads)
-            Z = X[:M].clone().requires_grad_()
-            found.append((accumulate_gradient(kernel, Z, rows, table).value, Z.grad))
+            Z = X[:m].clone().requires_grad_()
+            with threadpool_limits(2, user_api="blas"):
+                found.append((accumulate_gradient(kernel, Z, rows, table).value, Z.grad))
     finally:
         torch.set_num_threads(before)
     assert all(value == found[0][0] and torch.equal(gradient, found[0][1]) for value, gradient in found)

@@ -767,6 +767,17 @@ def test_unlearning_everything_leaves_a_blank_copy():
     assert model.n_rows_seen_ == 0
 
 
+def test_what_unlearning_leaves_can_be_saved(tmp_path):
+    model = new(kernel=rbf(lengthscale=(0.1, 0.1)), n_inducing=12).fit(X3, Y3)
+    far = NEW + 50.0  # next to zero in every feature
+    for rows in (X3[:7], far, X3[7:15]):
+        model.partial_fit(rows, Y3[: len(rows)])
+    for rows in (far[:4], X3[7:15], far[4:], X3[:7]):
+        model.unlearn(rows, Y3[4:9] if len(rows) == 5 else Y3[: len(rows)])
+    model.save(tmp_path / "model")
+    assert_same(GPClassifier.load(tmp_path / "model", kernel=rbf()), model, tolerance=1e-12)
+
+
 def test_unlearning_and_learning_again_changes_nothing():
     model = new(**SPARSE).fit(X3, Y3)
     before = copy.deepcopy(model)

@@ -225,6 +225,12 @@ EDITS = {
     "reservoir-labels": lambda config, tensors: tensors["reservoir.labels"].fill_(9),
     "reservoir-length": lambda config, tensors: tensors.update({"reservoir.weight": torch.ones(2).double()}),
     "rows-seen": lambda config, tensors: config.update(n_rows_seen="many"),
+    "rows-seen-negative": lambda config, tensors: config.update(n_rows_seen=-5),
+    "features-fraction": lambda config, tensors: config.update(n_features=3.0),
+    "classes-unsorted": lambda config, tensors: config["classes"].update(values=[1, 0, 2]),
+    "classes-in-pairs": lambda config, tensors: config["classes"].update(values=[[0, 1], [1, 2], [2, 3]]),
+    "feature-names": lambda config, tensors: config.update(feature_names=[1, 2, 3]),
+    "gram-negative": lambda config, tensors: tensors["gram"].fill_(-1.0),
 }
 
 

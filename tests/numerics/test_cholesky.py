@@ -87,3 +87,21 @@ def test_errors_are_arithmetic_errors_of_gaussify():
     assert issubclass(NumericalError, GaussifyError)
     assert issubclass(NumericalError, ArithmeticError)
     assert issubclass(JitterWarning, UserWarning)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf], ids=str)
+@pytest.mark.parametrize("batch", [(), (3,)], ids=str)
+@pytest.mark.parametrize("d", [1, 5, 80])
+def test_what_is_not_finite_is_refused_wherever_it_is_read(value, batch, d):
+    for place in {(0, 0), (d - 1, d - 1), (d - 1, 0), (d // 2, d // 2)}:
+        matrix = positive_definite(*batch, d=d)
+        matrix[(..., *place)] = value
+        with pytest.raises(NumericalError, match="infinities or NaN"):
+            stable_cholesky(matrix)
+
+
+def test_the_upper_triangle_is_not_read():
+    matrix = positive_definite()
+    expected = torch.linalg.cholesky(matrix)
+    matrix[0, 3] = torch.nan
+    assert torch.equal(stable_cholesky(matrix), expected)

@@ -23,6 +23,7 @@ from gaussify._estimators._distinct import (
     row_sums,
 )
 from gaussify._estimators._labels import (
+    PER_CLASS,
     LabelParameters,
     LikelihoodKind,
     checked_label_parameters,
@@ -38,12 +39,14 @@ from gaussify._estimators._model_file import (
     unpack_classes,
     unpack_statistics,
     unpacking,
+    whole,
 )
-from gaussify._estimators._streaming import StreamingClassifier, unchanged_on_error
+from gaussify._estimators._streaming import StreamingClassifier, check_other_model, unchanged_on_error
 
 __all__ = [
     "ALPHA_GRID",
     "FIRST_ALPHA",
+    "PER_CLASS",
     "Criterion",
     "DistinctRows",
     "Floats",
@@ -57,6 +60,7 @@ __all__ = [
     "as_alpha",
     "best_label_choice",
     "best_temperature",
+    "check_other_model",
     "checked_label_parameters",
     "checked_positive",
     "distinct_rows",
@@ -75,4 +79,5 @@ __all__ = [
     "unpack_classes",
     "unpack_statistics",
     "unpacking",
+    "whole",
 ]

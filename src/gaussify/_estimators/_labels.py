@@ -22,6 +22,7 @@ from gaussify.likelihoods import (
 
 _LEAST_ALPHA = 1e-8  # below, the variances of a label differ by more digits than float64 has
 _AUTO = "auto"
+PER_CLASS = "per-class"
 
 
 class LikelihoodKind(StrEnum):
@@ -45,6 +46,8 @@ class LabelParameters(NamedTuple):
     label_variance: float
     criterion: Criterion
     predictive: PredictiveMethod
+    alpha_per_class: bool = False
+    """Whether what is to be chosen is one number for each class."""
 
     def methods(self, n_classes: int) -> list[LikelihoodMethod]:
         """Return the method, or what ``method="auto"`` chooses from, the default first."""
@@ -80,7 +83,7 @@ class LabelParameters(NamedTuple):
             )
 
 
-def checked_label_parameters(estimator: BaseEstimator) -> LabelParameters:
+def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool = False) -> LabelParameters:
     """Return what the parameters of an estimator mean, or say which of them is wrong, and why."""
     owner = type(estimator).__name__
 
@@ -92,9 +95,10 @@ def checked_label_parameters(estimator: BaseEstimator) -> LabelParameters:
             f"{owner} has no method='gauss' with likelihood='logistic': least squares on 0 and 1 puts every latent "
             "where the sigmoid says 1. likelihood='auto' takes two latents."
         )
+    per_class = may_be_per_class and isinstance(estimator.alpha_eps, str) and estimator.alpha_eps == PER_CLASS
     alpha_eps = (
         None
-        if is_auto(estimator.alpha_eps)
+        if is_auto(estimator.alpha_eps) or per_class
         else checked_positive(estimator, "alpha_eps", np.shape(estimator.alpha_eps))
     )
     if alpha_eps is not None and bool((alpha_eps < _LEAST_ALPHA).any()):
@@ -114,6 +118,7 @@ def checked_label_parameters(estimator: BaseEstimator) -> LabelParameters:
         label_variance=float(checked_positive(estimator, "label_variance")),
         criterion=option("criterion", Criterion),
         predictive=option("predictive", PredictiveMethod),
+        alpha_per_class=per_class,
     )
 
 

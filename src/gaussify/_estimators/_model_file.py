@@ -14,8 +14,15 @@ from gaussify.exceptions import ModelFileError, NumericalError
 from gaussify.posterior import ClassStatistics
 
 _ERRORS = (
-    *(KeyError, TypeError, ValueError, AttributeError, IndexError),
-    *(OverflowError, MemoryError, RuntimeError, NumericalError),
+    AttributeError,
+    IndexError,
+    KeyError,
+    MemoryError,
+    NumericalError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
 )
 
 
@@ -36,6 +43,7 @@ def unpack_classes(config: dict[str, Any]) -> NDArray:
     dtype = np.dtype(config["classes"]["dtype"])
     expect(dtype.kind in "biufU", "labels are numbers or text")
     classes = np.array(config["classes"]["values"], dtype=dtype)
+    expect(classes.ndim == 1 and (dtype.kind == "U" or bool(np.isfinite(classes).all())), "there is a list of labels")
     expect(bool((classes[1:] > classes[:-1]).all()), "classes are different and in order")
     return classes
 
@@ -47,7 +55,8 @@ def unpack_statistics(tensors: dict[str, Tensor], n_classes: int, n_features: in
         expect_numbers(tensors[prefix + name], (n_classes, *shape), name)
     statistics = ClassStatistics(**{name: tensors[prefix + name] for name in shapes})
     diagonal = statistics.gram.diagonal(dim1=-2, dim2=-1)
-    expect(bool((statistics.count >= 0.0).all() and (diagonal >= 0.0).all()), "statistics are those of rows")
+    least = -1e-9 * (1.0 + diagonal.max())  # as the first files may have after rows were unlearnt
+    expect(bool((statistics.count >= 0.0).all() and (diagonal >= least).all()), "statistics are those of rows")
     return statistics
 
 
@@ -71,6 +80,12 @@ def expect_numbers(tensor: Tensor, shape: tuple[int, ...], name: str, *, positiv
     sound = tensor.shape == shape and tensor.dtype == torch.float64 and bool(torch.isfinite(tensor).all())
     expect(sound, f"{name} holds finite float64 numbers of shape {tuple(shape)}")
     expect(not positive or bool((tensor > 0.0).all()), f"{name} is positive")
+
+
+def whole(value: Any, what: str) -> int:
+    """Return a number of a file that counts something."""
+    expect(type(value) is int and value >= 0, f"{what} is a whole number")
+    return int(value)
 
 
 def plain(value: Any) -> Any:

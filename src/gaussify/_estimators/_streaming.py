@@ -1,8 +1,6 @@
 """Labels, features and weights of a stream, checked: what its classifiers have in common."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussify._estimators._distinct import Floats, Indices
-from gaussify._estimators._model_file import expect, pack_classes, unpack_classes
+from gaussify._estimators._model_file import expect, pack_classes, unpack_classes, whole
 from gaussify._validation import as_floats
 from gaussify.exceptions import InvalidArgumentError
 
@@ -197,25 +195,17 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
             raise InvalidArgumentError(f"unlearn was given the label {unknown!s}, of which no row was learnt.")
         return index
 
-    def _check_mergeable(
-        self, other: "StreamingClassifier", differing: Mapping[str, tuple[Any, ...]] = MappingProxyType({})
-    ) -> None:
-        """Refuse another model unless it is of the same kind and width, and of the rest all that both know agrees."""
+    def _check_mergeable(self, other: "StreamingClassifier", **further: tuple[Any, ...]) -> None:
+        """Refuse to merge another model unless features, labels and whatever else both know agree."""
         names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
         both: dict[str, tuple[Any, ...]] = {
             "number of features": (self.n_features_in_, other.n_features_in_),
             "names of features": (names[0], names[1]) if all(names) else (None, None),
             "type of labels": tuple("text" if m.classes_.dtype.kind == "U" else "number" for m in (self, other)),
         }
-        for what, (own, theirs) in (both | dict(differing)).items():
+        for what, (own, theirs) in (both | further).items():
             if own != theirs and None not in (own, theirs):
                 raise InvalidArgumentError(f"Models to merge must have the same {what}; got {own} and {theirs}.")
-
-    def _check_other(self, other: Any, kind: type) -> None:
-        """Refuse what is not a fitted model of this kind."""
-        if not isinstance(other, kind):
-            raise InvalidArgumentError(f"merge takes another {kind.__name__}; got one {type(other).__name__}.")
-        check_is_fitted(other, "classes_")
 
     def _header(self) -> dict[str, Any]:
         """What a file says about classes and features."""
@@ -227,11 +217,19 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
 
     def _restore_header(self, config: dict[str, Any]) -> NDArray:
         """Begin with what a file says about the features, and return its classes, which are not admitted yet."""
-        self.n_features_in_ = int(config["n_features"])
+        self.n_features_in_ = whole(config["n_features"], "the number of features")
         if config["feature_names"] is not None:
             self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
-            expect(len(self.feature_names_in_) == self.n_features_in_, "every feature has a name")
+            expect(self.feature_names_in_.shape == (self.n_features_in_,), "every feature has a name")
+            expect(all(isinstance(name, str) for name in self.feature_names_in_), "names of features are text")
         return unpack_classes(config)
+
+
+def check_other_model(other: Any, kind: type) -> None:
+    """Refuse to merge what is not a fitted model of a kind."""
+    if not isinstance(other, kind):
+        raise InvalidArgumentError(f"merge takes another {kind.__name__}; got one {type(other).__name__}.")
+    check_is_fitted(other, "classes_")
 
 
 class unchanged_on_error:

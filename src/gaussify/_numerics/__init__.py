@@ -1,6 +1,6 @@
 """Numerical functions on tensors, without state: the integrals that everything above relies on."""
 
-from gaussify._numerics._cholesky import stable_cholesky
+from gaussify._numerics._cholesky import noting_jitter, stable_cholesky
 from gaussify._numerics._cover import cover
 from gaussify._numerics._gram import add_moments_, suits_numpy
 from gaussify._numerics._logistic_normal import expected_sigmoid, softplus_moment, softplus_moments
@@ -24,6 +24,7 @@ __all__ = [
     "expected_softmax_row",
     "first_order",
     "large_zeros",
+    "noting_jitter",
     "product",
     "softmax_uncertainty",
     "softplus_moment",

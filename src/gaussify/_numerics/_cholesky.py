@@ -1,6 +1,9 @@
 """Cholesky factors of matrices that rounding may have left short of positive definite."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from jaxtyping import Float
@@ -8,6 +11,7 @@ from torch import Tensor
 
 from gaussify.exceptions import JitterWarning, NumericalError
 
+_noted: ContextVar[list[str] | None] = ContextVar("_noted", default=None)
 _JITTERS = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)  # relative to the diagonal
 
 
@@ -26,7 +30,7 @@ def stable_cholesky(matrix: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batc
     """
     factor, info = torch.linalg.cholesky_ex(matrix)
     failed = info != 0
-    # NaN and infinities make a factorisation fail, but for infinities on the diagonal, which stay there
+    # of the lower triangle, which alone is read, NaN and infinities make it fail, but on the diagonal infinities stay
     if not bool(failed.any()) and bool(torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all()):
         return factor
     if not bool(torch.isfinite(matrix).all()):
@@ -39,15 +43,37 @@ def stable_cholesky(matrix: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batc
         factor, info = torch.linalg.cholesky_ex(matrix + torch.diag_embed(relative[..., None] * diagonal))
         failing = info != 0
         if not bool(failing.any()):
-            warnings.warn(
+            message = (
                 f"{int(failed.sum())} of {failed.numel()} matrices were not positive definite; up to {jitter:g} of the "
                 "diagonal was added to them. Columns that are nearly multiples of each other, or a prior that is too "
-                "broad, can be the cause.",
-                JitterWarning,
-                stacklevel=2,
+                "broad, can be the cause."
             )
+            noted = _noted.get()
+            if noted is None:
+                warnings.warn(message, JitterWarning, stacklevel=2)
+            else:
+                noted.append(message)
             return factor
     raise NumericalError(
         f"A matrix is not positive definite, even with {_JITTERS[-1]:g} of its diagonal added; its smallest eigenvalue "
         f"is {torch.linalg.eigvalsh(matrix).min().item():g}."
     )
+
+
+@contextmanager
+def noting_jitter() -> Iterator[list[str]]:
+    """Collect what would be a :class:`~gaussify.exceptions.JitterWarning`, in the threads of this one's work as well.
+
+    Examples
+    --------
+    >>> with noting_jitter() as noted:
+    ...     factor = stable_cholesky(torch.ones(2, 2).double())
+    >>> len(noted)
+    1
+    """
+    noted: list[str] = []
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)

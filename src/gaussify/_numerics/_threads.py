@@ -4,10 +4,13 @@ The threads inside a library meet after every operation, which for matrices of a
 the time, and those of two libraries wait for each other in vain. A few rows or latents are enough work for a thread.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,9 @@ Map = Callable[..., Iterator[Any]]
 def worker_threads() -> Iterator[Map]:
     """Give a ``map`` that works in as many threads as torch may use, each of which computes with a single one.
 
-    Results come in the order of the items: sums of them are the same for any number of threads.
+    Results come in the order of the items: sums of them are the same for any number of threads. Only a few results wait
+    to be taken. Meanwhile, other threads of the process have a BLAS of one thread, too, and those that begin a torch of
+    one thread.
 
     Examples
     --------
@@ -35,19 +40,66 @@ def worker_threads() -> Iterator[Map]:
     [1, 2]
     """
     n_threads = torch.get_num_threads()
-    if n_threads == 1:
-        yield map
+    with _single_blas:
+        if n_threads == 1:
+            yield map
+            return
+        try:
+            torch.set_num_threads(1)  # of this thread
+            with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                yield lambda function, *items: _in_order(pool, 2 * n_threads, function, list(zip(*items, strict=True)))
+        finally:
+            torch.set_num_threads(n_threads)
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, n_waiting: int, function: Callable[..., Any], items: list[tuple[Any, ...]]
+) -> Iterator[Any]:
+    if len(items) == 1:
+        yield function(*items[0])
         return
-    torch.set_num_threads(1)  # for threads that begin from now on, too
+    waiting: deque[Future[Any]] = deque()
+    for item in items:
+        waiting.append(_submit(pool, function, item))
+        if len(waiting) == n_waiting:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _submit(pool: ThreadPoolExecutor, function: Callable[..., Any], item: tuple[Any, ...]) -> Future[Any]:
     try:
-        with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(n_threads) as pool:
-            yield pool.map
-    finally:
-        torch.set_num_threads(n_threads)
+        return pool.submit(copy_context().run, function, *item)
+    except RuntimeError:  # the main thread has ended, and with it all pools
+        done: Future[Any] = Future()
+        done.set_result(function(*item))
+        return done
+
+
+class _SingleBlas:
+    """Limits the BLAS of NumPy and SciPy to one thread, from the first who enters to the last who leaves."""
+
+    def __init__(self) -> None:
+        self._lock, self._n_inside = Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._n_inside == 0:
+                self._limits = _libraries().limit(limits=1, user_api="blas")
+            self._n_inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if self._n_inside == 0:
+                self._limits.restore_original_limits()
+
+
+_single_blas = _SingleBlas()
 
 
 def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return the product of two matrices, which need no graph, by the faster library.
+    """Return the product of two matrices without a graph, by the faster library.
 
     In a single thread that is NumPy, which also computes a matrix times its own transpose in half of the time.
 
@@ -63,7 +115,7 @@ def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def solve_lower(factor: Tensor, right: Tensor) -> Tensor:
-    """Return the inverse of a lower triangular matrix times another matrix, which need no graph, likewise.
+    """Return the inverse of a lower triangular matrix times another matrix, without a graph, likewise.
 
     Examples
     --------

@@ -64,8 +64,8 @@ def first_choice(given: LabelParameters, n_classes: int, *, many_rows: bool) -> 
     return LabelChoice(method, as_alpha(alpha) if given.alpha_eps is None else given.alpha_eps, temperature, None)
 
 
-def reads_labels_otherwise(a: LabelChoice, b: LabelChoice) -> bool:
-    """Return whether two choices make other Gaussians of labels."""
+def have_other_targets(a: LabelChoice, b: LabelChoice) -> bool:
+    """Return whether two choices turn labels into different Gaussians."""
     return a.method is not b.method or not torch.equal(a.alpha_eps, b.alpha_eps)
 
 

@@ -20,10 +20,13 @@ from gaussify._estimators import (
     Indices,
     LabelParameters,
     StreamingClassifier,
+    check_other_model,
     distinct_rows,
+    expect,
     plain,
     unchanged_on_error,
     unpacking,
+    whole,
 )
 from gaussify._persistence import read_model, write_model
 from gaussify.exceptions import InvalidArgumentError
@@ -31,17 +34,26 @@ from gaussify.gp._choice import (
     LabelChoice,
     choose_label,
     first_choice,
+    have_other_targets,
     is_better,
     make_table,
-    reads_labels_otherwise,
 )
+from gaussify.gp._elbo import sampled_expectation
 from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import kernel_form, make_kernel
-from gaussify.gp._learning import SearchSettings, learn_exact, learn_sparse, with_more_points
+from gaussify.gp._learning import (
+    ElboFamily,
+    SearchSettings,
+    learn_exact,
+    learn_exact_elbo,
+    learn_sparse,
+    learn_sparse_elbo,
+    with_more_points,
+)
 from gaussify.gp._model_file import pack_choice, pack_model, unpack_choice, unpack_model, unpack_scaling
 from gaussify.gp._models import LatentModel, LatentPosterior, Latents, SparseModel
 from gaussify.gp._objective import SortedRows
-from gaussify.gp._parameters import Given, checked_parameters
+from gaussify.gp._parameters import Given, Objective, checked_parameters
 from gaussify.gp._scaling import Scaling, fit_scaling
 from gaussify.gp._search import SearchReport
 from gaussify.likelihoods import ClassLikelihood, PseudoTargets
@@ -80,16 +92,19 @@ class GPClassifier(StreamingClassifier):
     n_inducing : int or None
         Number of inducing points, or of distinct rows if these are fewer; None is the exact model, for up to a few
         thousand rows.
-    objective : {"matched"}
-        What hyperparameters maximise: the evidence of the Gaussian model, or the bound on it.
+    objective : {"matched", "elbo"}
+        What hyperparameters maximise: the evidence of the Gaussian model, or Titsias' bound on it; or, from there on,
+        the bound on the evidence of the exact model that the posterior of the Gaussian model gives, which learns
+        ``alpha_eps`` along (unless it is given).
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
         ``criterion``.
-    alpha_eps : float, one per class, or "auto"
+    alpha_eps : float, one per class, "auto" or "per-class"
         Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.1 (or, from many
         rows, with 0.02 where the method allows it), and predictions go from 0.1 along a grid from 0.001 to 1 for as
-        long as ``criterion`` and a broad prior improve. With many rows, hyperparameters are then learnt on with what
-        was chosen, and kept if rows that took no part are predicted better.
+        long as ``criterion`` and a broad prior improve. With many rows, hyperparameters are then learnt on with the
+        method and number that were chosen, and kept if ``criterion`` improves, by rows that no search has seen. With
+        ``objective="elbo"`` it is learnt along, one number or (``"per-class"``) one for each class.
     temperature : float or "auto"
         Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     scaling : {"standard", "quantile", None}
@@ -106,7 +121,7 @@ class GPClassifier(StreamingClassifier):
     n_inducing_predict : int or None
         Inducing points for predictions, more than the kernel is learnt with: they cost one pass, and no search.
     max_iter : int
-        Iterations of the search at most; 0 leaves kernel and inducing points where they begin.
+        Iterations of each search at most; 0 leaves kernel and inducing points where they begin.
     tol : float
         The search ends when ten iterations together improve the objective by less than this for each row.
     label_variance : float
@@ -116,6 +131,12 @@ class GPClassifier(StreamingClassifier):
         from all others, in closed form, or the paper's log-likelihood of the training rows.
     sample_size : int
         How many rows that is computed on, at most.
+    batch_size : int or None
+        For ``objective="elbo"``, over how many rows expectations are taken at a time, each round of the search with
+        others; by default, over all of up to 2000 rows, over 1000 of more.
+    expectation : "quadrature" or int
+        For ``objective="elbo"``, how expectations of the log-likelihood are computed: to full precision, or with so
+        many samples of the latents, always the same.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
         How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     verbose : bool
@@ -196,6 +217,8 @@ class GPClassifier(StreamingClassifier):
         label_variance: Any = 0.1,
         criterion: Any = "leave-one-out",
         sample_size: Any = 2000,
+        batch_size: Any = None,
+        expectation: Any = "quadrature",
         predictive: Any = "quadrature",
         verbose: Any = False,
         random_state: Any = 0,
@@ -217,6 +240,8 @@ class GPClassifier(StreamingClassifier):
         self.label_variance = label_variance
         self.criterion = criterion
         self.sample_size = sample_size
+        self.batch_size = batch_size
+        self.expectation = expectation
         self.predictive = predictive
         self.verbose = verbose
         self.random_state = random_state
@@ -242,7 +267,7 @@ class GPClassifier(StreamingClassifier):
     def merge(self: _Model, other: "GPClassifier") -> _Model:
         """Learn all that ``other`` has learnt from other rows with the same hyperparameters, see ``blank_copy``."""
         check_is_fitted(self, "classes_")
-        self._check_other(other, GPClassifier)
+        check_other_model(other, GPClassifier)
         own, theirs = self._sparse("merge"), other._sparse("merge")
         if not _same_features(own, theirs) or not self._scaling.equals(other._scaling):
             raise InvalidArgumentError(
@@ -351,8 +376,10 @@ class GPClassifier(StreamingClassifier):
             n_latents=likelihood.n_latents,
             n_features=self.n_features_in_,
         )
-        self.n_rows_seen_, self.objective_value_ = int(config["n_rows_seen"]), float(config["objective_value"])
+        self.n_rows_seen_ = whole(config["n_rows_seen"], "the number of rows")
+        self.objective_value_ = float(config["objective_value"])
         self.search_ = [SearchReport(*report) for report in config["search"]]
+        expect(len(self.search_) > 0, "there was a search")
 
     @property
     def n_iter_(self) -> int:
@@ -463,33 +490,85 @@ class GPClassifier(StreamingClassifier):
         _, table = make_table(given.label, n_classes, first)
         kernel = make_kernel(self.kernel, *_first_scales(rows, table), owner=owner)
         settings = SearchSettings(given.shared_kernel, given.max_iter, given.tol, given.verbose)
-        model: LatentModel
         if given.n_inducing is None:
-            model, self.search_ = learn_exact(rows, table, kernel, settings)
-            self._choice = self._choose(model, rows, places, given.label)
+            self._learn_exact(rows, places, table, kernel, settings)
         else:
-            # where rows are many, those that predictions are judged by have no say in where inducing points go
-            searched = rows.without(places) if many_rows else rows
-            search = partial(learn_sparse, searched, settings=settings, learn_points=given.learn_inducing)
-            features, self.search_ = search(table, [(kernel, self._first_points(searched, kernel))])
-            model = SparseModel.of_rows(features, rows)
-            self._choice = self._choose(model, rows, places, given.label)
-            if many_rows and reads_labels_otherwise(self._choice, first):
-                # other hyperparameters may be better for labels as they are read now
-                _, table = make_table(given.label, n_classes, self._choice)
-                again, reports = search(table, [(own.kernel, own.points) for own in features])
-                other = SparseModel.of_rows(again, rows)
-                choice = self._choose(other, rows, places, given.label)
-                if is_better(choice, self._choice):
-                    model, features, self.search_, self._choice = other, again, reports, choice
-            if given.n_inducing_predict is not None:
-                model = SparseModel.of_rows(
-                    with_more_points(features, given.n_inducing_predict, searched, given.seed), rows
-                )
-                chosen = given.label._replace(method=self._choice.method, alpha_eps=self._choice.alpha_eps)
-                self._choice = self._choose(model, rows, places, chosen)
+            self._learn_sparse(rows, places, first, kernel, settings, many_rows=many_rows)
         self.objective_value_ = sum(report.value for report in self.search_)
-        self._model = model
+
+    def _learn_exact(
+        self, rows: SortedRows, places: Tensor, table: PseudoTargets, kernel: Kernel, settings: SearchSettings
+    ) -> None:
+        given = self._given
+        self._model, self.search_ = learn_exact(rows, table, kernel, settings)
+        self._choice = self._choose(self._model, rows, places, given.label)
+        if given.objective is Objective.ELBO:
+            (kernel,) = self._model.kernels
+            self._model, alpha_eps, report = learn_exact_elbo(rows, self._elbo_family(), kernel, settings)
+            self.search_ = [report]
+            self._choice = self._choose(self._model, rows, places, self._chosen(alpha_eps))
+
+    def _learn_sparse(
+        self,
+        rows: SortedRows,
+        places: Tensor,
+        first: LabelChoice,
+        kernel: Kernel,
+        settings: SearchSettings,
+        *,
+        many_rows: bool,
+    ) -> None:
+        given, n_classes = self._given, rows.n_classes
+        # where rows are many, those that predictions are judged by have no say in where inducing points go
+        searched = rows.without(places) if many_rows else rows
+        search = partial(learn_sparse, searched, settings=settings, learn_points=given.learn_inducing)
+        _, table = make_table(given.label, n_classes, first)
+        features, self.search_ = search(table, [(kernel, self._first_points(searched, kernel))])
+        self._model = SparseModel.of_rows(features, rows)
+        self._choice = self._choose(self._model, rows, places, given.label)
+        if given.objective is Objective.ELBO:
+            ((kernel, points, _),) = features
+            own, alpha_eps, report = learn_sparse_elbo(
+                searched,
+                self._elbo_family(),
+                (kernel, points),
+                settings,
+                learn_points=given.learn_inducing,
+                batch_size=given.batch_size,
+                seed=given.seed,
+            )
+            features, self.search_ = [own], [report]
+            self._model = SparseModel.of_rows(features, rows)
+            self._choice = self._choose(self._model, rows, places, self._chosen(alpha_eps))
+        elif many_rows and given.max_iter > 0 and have_other_targets(self._choice, first):
+            # other hyperparameters may be better for the targets that were chosen
+            _, table = make_table(given.label, n_classes, self._choice)
+            again, reports = search(table, [(own.kernel, own.points) for own in features])
+            model = SparseModel.of_rows(again, rows)
+            choice = self._choose(model, rows, places, given.label)
+            if is_better(choice, self._choice):
+                self._model, features, self.search_, self._choice = model, again, reports, choice
+        if given.n_inducing_predict is not None:
+            features = with_more_points(features, given.n_inducing_predict, searched, given.seed)
+            self._model = SparseModel.of_rows(features, rows)
+            self._choice = self._choose(self._model, rows, places, self._chosen(self._choice.alpha_eps))
+
+    def _chosen(self, alpha_eps: Tensor) -> LabelParameters:
+        """Label parameters of which the temperature alone may be left to choose."""
+        return self._given.label._replace(method=self._choice.method, alpha_eps=alpha_eps)
+
+    def _elbo_family(self) -> ElboFamily:
+        given, method = self._given, self._choice.method
+        n_classes, alpha_eps = len(self.classes_), self._choice.alpha_eps
+        likelihood = given.label.likelihood(n_classes, method, alpha_eps)
+        return ElboFamily(
+            lambda alpha_eps: given.label.likelihood(n_classes, method, alpha_eps).target_table(),
+            likelihood.expected_log_prob
+            if given.n_samples is None
+            else sampled_expectation(likelihood, given.n_samples, given.seed),
+            alpha_eps.expand(n_classes) if given.label.alpha_per_class else alpha_eps,
+            learns_alpha=given.label.alpha_eps is None,
+        )
 
     def _first_points(self, rows: SortedRows, kernel: Kernel) -> Float[Tensor, "m d"]:
         given = self._given

@@ -30,7 +30,7 @@ from gaussify._numerics import Map, large_zeros, product, solve_lower, stable_ch
 from gaussify.likelihoods import LatentVariances, PseudoTargets
 from gaussify.posterior import ClassStatistics, natural_parameters
 
-_ELEMENTS = 1 << 19  # of matrices of latents at a time, which stay in the cache
+_ELEMENTS = 1 << 18  # of matrices of latents at a time, which stay in the cache, and leave work for several threads
 
 
 class InducingStatistics(NamedTuple):
@@ -119,7 +119,7 @@ def collapsed_bound(
     identity = torch.eye(rows.n_features, dtype=rows.gram.dtype, device=rows.gram.device)
     inverse = identity if inverse is None else inverse
     total_gram, prior_precision = rows.gram.sum(0), inverse.mT @ inverse
-    by_gram = _SumOverLatents(table, rows.n_features, factor=0.5)
+    by_gram = SumOverLatents(table, rows.n_features, factor=0.5)
     # A without its sum of inverses, which comes as that of R^T R = L^-T B^-1 L^-1
     inner, inverses = -2.0 * n_latents * identity, torch.zeros_like(identity)
     value, parts = 0.0, []
@@ -203,10 +203,10 @@ def _solve(
     return _Solved(0.5 * float(fit - log_det - squares), mean, alpha, precision, factor)
 
 
-class _SumOverLatents:
+class SumOverLatents:
     r"""The sum :math:`a\sum_l M_l/v_{cl}` for every class; two variances a latent cost K d², not K² d²."""
 
-    def __init__(self, table: PseudoTargets, n_features: int, factor: float) -> None:
+    def __init__(self, table: PseudoTargets, n_features: int, factor: float = 1.0) -> None:
         self._weight, self._two, self._factor = factor / table.variance, LatentVariances.of(table), factor
         shape = (len(self._weight), n_features, n_features)
         self._sum = large_zeros(shape, self._weight.dtype, self._weight.device)

@@ -141,7 +141,7 @@ class RBFCross(CrossKernel):
     tensor([[1.2131]], dtype=torch.float64)
     """
 
-    n_elements = 1 << 19  # which stay in the cache
+    n_elements = 1 << 18  # which stay in the cache, and leave work for several threads
     n_kept = 1 << 24
     in_threads = True
 

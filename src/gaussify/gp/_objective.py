@@ -61,7 +61,7 @@ class SortedRows(NamedTuple):
         return cls(features[order], labels[order], weight[order], n_classes)
 
     def take(self, places: Int[Tensor, " k"]) -> "SortedRows":
-        """Return some of the rows, in this order."""
+        """Return some of the rows, whose places increase."""
         return SortedRows(self.features[places], self.labels[places], self.weight[places], self.n_classes)
 
     def without(self, places: Int[Tensor, " k"]) -> "SortedRows":
@@ -134,7 +134,7 @@ def accumulate_gradient(
     cross = cross_kernel(kernel, inducing_points)
     with worker_threads() if cross.in_threads else nullcontext(map) as over:
         L = factorise(kernel, inducing_points)
-        passes = _Passes(cross, rows, L.detach(), over)
+        passes = RowPasses(cross, rows, L.detach(), over)
         bound = collapsed_bound(passes.sum_up(), table, passes.inverse, over=over)
         passes.pull_back(bound)
         if L.requires_grad:
@@ -142,7 +142,7 @@ def accumulate_gradient(
     return bound
 
 
-class _Passes:
+class RowPasses:
     """The two passes over the rows."""
 
     def __init__(self, cross: CrossKernel, rows: SortedRows, factor: Float[Tensor, "m m"], over: Map) -> None:
@@ -166,7 +166,7 @@ class _Passes:
         for block, of_classes in self._over(self._sums_of, self._rows.chunks(self._size)):
             self._kept.append(block)
             for own in of_classes:
-                sums.count[own.label] += own.n_rows
+                sums.count[own.label] += own.total_weight
                 sums.feature_sum[own.label] += own.feature_sum
                 sums.gram[own.label] += own.gram
                 prior_variance[own.label] += own.prior_variance
@@ -180,7 +180,7 @@ class _Passes:
         """Add the gradient to those of kernel parameters and inducing points, but for what goes through L."""
 
         def pull(chunk: RowChunk, block: CrossBlock | None) -> Any:
-            # computed again unless it was kept, with its graph, which is freed before the next one
+            # computed again unless it was kept
             block = self._cross(chunk.features, differentiable=True) if block is None else block
             matrix = block.matrix.detach()
             by_matrix, by_variance = torch.empty_like(matrix), torch.empty_like(matrix[:, 0])
@@ -223,7 +223,7 @@ class _ClassSums(NamedTuple):
     """What a few rows of one class add to its statistics."""
 
     label: int
-    n_rows: Float[Tensor, ""]  # their weight
+    total_weight: Float[Tensor, ""]
     feature_sum: Float[Tensor, " m"]
     gram: Float[Tensor, "m m"]
     prior_variance: Float[Tensor, ""]

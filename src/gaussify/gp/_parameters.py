@@ -8,7 +8,13 @@ from jaxtyping import Float
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from gaussify._estimators import LabelParameters, LikelihoodKind, checked_label_parameters, checked_positive
+from gaussify._estimators import (
+    PER_CLASS,
+    LabelParameters,
+    LikelihoodKind,
+    checked_label_parameters,
+    checked_positive,
+)
 from gaussify._validation import as_floats, check_count, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._inducing import InducingInit
@@ -20,6 +26,11 @@ class Objective(StrEnum):
 
     MATCHED = "matched"
     """Evidence of the Gaussian model, or the collapsed bound on it."""
+    ELBO = "elbo"
+    """Bound on the evidence of the exact model, with the posterior of the Gaussian model as the variational family."""
+
+
+_QUADRATURE = "quadrature"
 
 
 class Given(NamedTuple):
@@ -36,6 +47,10 @@ class Given(NamedTuple):
     max_iter: int
     tol: float
     sample_size: int
+    batch_size: int | None
+    """Rows that expectations are over; None leaves that to how many there are."""
+    n_samples: int | None
+    """Of latents, for expectations; None is quadrature."""
     seed: int
     verbose: bool
 
@@ -56,7 +71,7 @@ def checked_parameters(estimator: BaseEstimator) -> Given:
             raise InvalidArgumentError(f"The '{name}' parameter of {owner} must be True or False; got {value!r}.")
         return bool(value)
 
-    label = checked_label_parameters(estimator)
+    label = checked_label_parameters(estimator, may_be_per_class=True)
     if label.kind is LikelihoodKind.AUTO:
         label = label._replace(kind=LikelihoodKind.SOFTMAX)
     n_inducing = None if estimator.n_inducing is None else count("n_inducing", 1)
@@ -66,9 +81,18 @@ def checked_parameters(estimator: BaseEstimator) -> Given:
             f"The 'n_inducing_predict' parameter of {owner} must be at least 'n_inducing', which must be given; got "
             f"{n_predict} and {n_inducing}."
         )
+    objective = option("objective", Objective)
+    if label.alpha_per_class and objective is not Objective.ELBO:
+        raise InvalidArgumentError(
+            f"alpha_eps='{PER_CLASS}' of {owner} needs objective='elbo', which learns it; give the numbers, or 'auto'."
+        )
+    if objective is Objective.ELBO and not truth("shared_kernel"):
+        raise InvalidArgumentError(
+            f"objective='elbo' of {owner} needs shared_kernel=True, as its expectations are over all latents of a row."
+        )
     return Given(
         label,
-        option("objective", Objective),
+        objective,
         n_inducing,
         option("inducing", InducingInit) if isinstance(estimator.inducing, str) else _points(estimator),
         truth("learn_inducing"),
@@ -78,9 +102,22 @@ def checked_parameters(estimator: BaseEstimator) -> Given:
         count("max_iter", 0),
         float(checked_positive(estimator, "tol")),
         count("sample_size", 1),
+        None if estimator.batch_size is None else count("batch_size", 1),
+        _n_samples(estimator),
         _seed(estimator),
         truth("verbose"),
     )
+
+
+def _n_samples(estimator: BaseEstimator) -> int | None:
+    value, owner = estimator.expectation, type(estimator).__name__
+    if isinstance(value, str) and value == _QUADRATURE:
+        return None
+    if isinstance(value, str):
+        raise InvalidArgumentError(
+            f"The 'expectation' parameter of {owner} must be '{_QUADRATURE}', or a number of samples; got {value!r}."
+        )
+    return check_count(value, name="expectation", owner=owner)
 
 
 def _seed(estimator: BaseEstimator) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
+from gaussify._numerics import noting_jitter
 from gaussify.exceptions import JitterWarning, NumericalError
 
 _MEMORY = 20  # pairs of steps and gradients
@@ -119,8 +120,7 @@ def maximise(
             raise StopIteration
 
     converged, radius = False, np.inf
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", JitterWarning)
+    with noting_jitter() as jitters:
         if max_iter == 0 or not parameters:
             try:
                 evaluate(best)
@@ -153,13 +153,9 @@ def maximise(
     _assign(parameters, best)
     for parameter in parameters:
         parameter.grad = None
-    others = [w for w in caught if not issubclass(w.category, JitterWarning)]
-    for warning in others:
-        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    jitters = [w for w in caught if issubclass(w.category, JitterWarning)]
     if jitters:
         warnings.warn(
-            f"{len(jitters)} times in {n_evaluations} evaluations of the objective: {jitters[-1].message}",
+            f"{len(jitters)} times in {n_evaluations} evaluations of the objective: {jitters[-1]}",
             JitterWarning,
             stacklevel=2,
         )

@@ -16,6 +16,7 @@ from gaussify._estimators import (
     Indices,
     LabelledRows,
     StreamingClassifier,
+    check_other_model,
     expect,
     is_usable,
     most_rows,
@@ -23,6 +24,7 @@ from gaussify._estimators import (
     unchanged_on_error,
     unpack_statistics,
     unpacking,
+    whole,
 )
 from gaussify._persistence import read_model, write_model
 from gaussify._validation import check_count
@@ -273,13 +275,11 @@ class BayesianLogisticRegression(StreamingClassifier):
     def merge(self: _Model, other: "BayesianLogisticRegression") -> _Model:
         """Learn all that ``other`` has learnt from other rows; parameters stay those of this model."""
         check_is_fitted(self, "classes_")
-        self._check_other(other, BayesianLogisticRegression)
+        check_other_model(other, BayesianLogisticRegression)
         self._check_mergeable(
             other,
-            {
-                "fit_intercept": tuple(m._accumulator.n_features > m.n_features_in_ for m in (self, other)),
-                "random_state": tuple(None if m._reservoir is None else m._reservoir.seed for m in (self, other)),
-            },
+            fit_intercept=tuple(m._accumulator.n_features > m.n_features_in_ for m in (self, other)),
+            random_state=tuple(None if m._reservoir is None else m._reservoir.seed for m in (self, other)),
         )
         with unchanged_on_error(self):
             self._admit(other.classes_)
@@ -384,7 +384,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._admit(classes)
         self._accumulator = StatisticsAccumulator(statistics)
         self._is_seen = (statistics.count > 0.0).numpy()
-        self.n_rows_seen_, self._has_forgotten = int(config["n_rows_seen"]), bool(config["has_forgotten"])
+        self.n_rows_seen_ = whole(config["n_rows_seen"], "the number of rows")
+        self._has_forgotten = bool(config["has_forgotten"])
         self._n_rows_tuned, self._n_classes_tuned = int(config["n_rows_tuned"]), int(config["n_classes_tuned"])
         self._choice = unpack_choice(config, tensors)
         self._reservoir = unpack_reservoir(config, tensors, classes)

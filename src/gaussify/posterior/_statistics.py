@@ -187,6 +187,8 @@ def without_rows(statistics: ClassStatistics, own: ClassStatistics) -> ClassStat
         )
     for tensor in vars(rest).values():
         tensor[gone] = 0.0  # rounding errors
+    for tensor in (rest.count, diagonal):
+        tensor.clamp_min_(0.0)  # and these
     return rest
 
 

@@ -1,0 +1,309 @@
+r"""The bound on the evidence of the exact model, with matched Gaussians as the variational family (paper, appendix B).
+
+The posterior of the sparse Gaussian model, :math:`q(w_l) = \mathcal{N}(m_l, P_l)` with :math:`P_l = B_l^{-1}` and
+:math:`m_l = P_lb_l` as in :mod:`gaussify.gp._collapsed`, stands in for that of the exact likelihood:
+
+.. math::
+    \mathcal{L} &= \sum_i\mathbb{E}_q\log p(y_i \mid f_i) - \sum_l\mathrm{KL}\big(q(w_l)\,\|\,\mathcal{N}(0, I)\big), \\
+    f_{il} & \sim \mathcal{N}\big(\phi_i^\top m_l,\; r_i + \phi_i^\top P_l\phi_i\big), \quad
+    r_i = k(x_i, x_i) - \phi_i^\top\phi_i.
+
+Constant means are the weights of one more feature, :math:`\sqrt{V}` for every row, which explains no variance of the
+kernel: :math:`r_i` is without it.
+
+Whatever the targets are, this is a bound of the same evidence: bounds of different ``alpha_eps`` can be compared, and
+``alpha_eps`` be learnt. All rows enter q by their statistics; the expectation is over all rows or over a sample of
+them, as it takes K M² for each. With derivatives :math:`g_{il}, h_{il}` of the expectation by means and variances,
+:math:`H_l = \Phi^\top\mathrm{diag}(h_l)\Phi`, :math:`u_l = \Phi^\top g_l - m_l` and :math:`a_l = P_lu_l`,
+
+.. math::
+    \bar b_l &= a_l, \qquad
+    \bar B_l = -P_lH_lP_l + \tfrac12P_lP_l - \tfrac12P_l - \tfrac12\big(a_lm_l^\top + m_la_l^\top\big), \\
+    \bar\phi_i &= \sum_l g_{il}m_l + 2h_{il}\big(P_l\phi_i - \phi_i\big), \qquad \bar k(x_i, x_i) = \sum_lh_{il}, \\
+    \bar G_c &= \sum_l\frac{\bar B_l}{v_{cl}}, \qquad \bar s_c = \sum_l\frac{y_{cl}}{v_{cl}}a_l, \qquad
+    \bar L = -\mathrm{tril}\Big(L^{-\top}\Big[\sum_l2\bar B_l(B_l - I) + a_lb_l^\top
+    + \sum_i\bar\phi_i\phi_i^\top\Big]\Big).
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gaussify._numerics import Map, product, solve_lower, stable_cholesky, worker_threads
+from gaussify.gp._collapsed import BoundGradient, SumOverLatents
+from gaussify.gp._cross import CrossKernel, cross_kernel
+from gaussify.gp._objective import RowChunk, RowPasses, SortedRows, factorise
+from gaussify.likelihoods import ClassLikelihood, PseudoTargets
+from gaussify.posterior import ClassStatistics, natural_parameters
+
+_ELEMENTS = 1 << 21  # of the features of a chunk, for every latent
+
+ExpectedLogProb = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Of labels (n,), for means and variances (n, l) of latents."""
+
+
+def sampled_expectation(likelihood: ClassLikelihood, n_samples: int, seed: int) -> ExpectedLogProb:
+    """Return the average over samples of the latents, the same for every call, in place of an integral.
+
+    Examples
+    --------
+    >>> from gaussify import SoftmaxLikelihood
+    >>> expected = sampled_expectation(SoftmaxLikelihood(2), n_samples=10, seed=0)
+    >>> expected(torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([0]))
+    tensor([-0.6931])
+    """
+
+    def expected(mean: Tensor, variance: Tensor, labels: Tensor) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        noise = torch.randn((n_samples, *mean.shape), generator=generator, dtype=mean.dtype)
+        return likelihood.log_prob(mean + variance.sqrt() * noise, labels).mean(0)
+
+    return expected
+
+
+def accumulate_elbo(
+    kernel: Kernel,
+    inducing_points: Float[Tensor, "m d"],
+    rows: SortedRows,
+    table: PseudoTargets,
+    expected_log_prob: ExpectedLogProb,
+    *,
+    constant_variance: float,
+    sample: Int[Tensor, " b"] | None = None,
+) -> float:
+    """Return the bound, and add its gradient to ``.grad`` of all that requires one, through the table as well.
+
+    Parameters
+    ----------
+    kernel : gpytorch.kernels.Kernel
+        Shared by all latents.
+    inducing_points : tensor of shape (m, d)
+        Z; learnt if it requires a gradient.
+    rows : SortedRows
+        All rows.
+    table : PseudoTargets
+        What each class observes of each latent.
+    expected_log_prob : callable
+        Of the exact likelihood.
+    constant_variance : float
+        Of constant means, a priori.
+    sample : tensor of int, optional
+        Places, in increasing order, of the rows that the expectation is taken of, which then stand for all.
+    """
+    some = rows if sample is None else rows.take(sample)
+    some = some._replace(weight=some.weight * (rows.weight.sum() / some.weight.sum()))
+    targets, constant = PseudoTargets(*(part.detach() for part in table)), constant_variance**0.5
+    cross = cross_kernel(kernel, inducing_points)
+    with worker_threads() if cross.in_threads else nullcontext(map) as over:
+        L = factorise(kernel, inducing_points)
+        passes = RowPasses(cross, rows, L.detach(), over)
+        statistics = with_constant(passes.sum_up().rows, constant)
+        q = _weights(statistics, targets, over)
+        expectation = _expectation(some, cross, passes.inverse, constant, q, expected_log_prob, over)
+        gradient = _gradient(statistics, targets, constant, q, expectation, passes.inverse, over)
+        passes.pull_back(gradient.bound)
+        if L.requires_grad:
+            L.backward(gradient.bound.by_factor)
+    if any(part.requires_grad for part in table):
+        torch.autograd.backward(list(table), list(gradient.by_table))
+    return gradient.bound.value
+
+
+def dense_elbo(
+    covariance: Float[Tensor, "n n"],
+    labels: Int[Tensor, " n"],
+    table: PseudoTargets,
+    expected_log_prob: ExpectedLogProb,
+    weight: Float[Tensor, " n"],
+) -> Float[Tensor, ""]:
+    r"""Return the bound for exact Gaussian processes, with its graph.
+
+    With :math:`A_l = K + D_l`, :math:`\alpha_l = A_l^{-1}y_l` and :math:`D_l = \mathrm{diag}(v_l/w)`, a row has the
+    latent mean :math:`y - v\alpha` and variance :math:`v - v^2[A^{-1}]_{ii}`, and
+
+    .. math:: 2\,\mathrm{KL}_l = \log|A_l| - \log|D_l| - n + \mathrm{tr}(D_lA_l^{-1})
+        + \alpha_l^\top(y_l - D_l\alpha_l).
+
+    Parameters
+    ----------
+    covariance : tensor of shape (n, n)
+        Of the latents at the rows, constant means included.
+    labels, weight : tensors of shape (n,)
+        Of the rows.
+    table : PseudoTargets
+        What each class observes of each latent.
+    expected_log_prob : callable
+        Of the exact likelihood.
+
+    Examples
+    --------
+    >>> table = PseudoTargets(torch.tensor([[-1.0], [1.0]]), torch.ones(2, 1))
+    >>> def one(mean, variance, labels):
+    ...     return torch.ones(len(labels))
+    >>> dense_elbo(torch.eye(2), torch.tensor([0, 1]), table, one, torch.ones(2))  # 2 - (log 2 - 1/2 + 1/4)
+    tensor(1.5569)
+    """
+    mean, variance, divergence = [], [], covariance.new_zeros(())
+    for y, v in zip(table.mean.T[:, labels], table.variance.T[:, labels] / weight, strict=True):
+        factor = stable_cholesky(covariance + torch.diag(v))
+        alpha = torch.cholesky_solve(y[:, None], factor)[:, 0]
+        diagonal = torch.cholesky_inverse(factor).diagonal()
+        mean.append(y - v * alpha)
+        variance.append((v - v.square() * diagonal).clamp_min(0.0))
+        log_det = 2.0 * factor.diagonal().log().sum() - v.log().sum()
+        divergence = divergence + 0.5 * (log_det - len(y) + (v * diagonal).sum() + alpha @ mean[-1])
+    expected = expected_log_prob(torch.stack(mean, 1), torch.stack(variance, 1), labels)
+    return weight @ expected - divergence
+
+
+def with_constant(statistics: ClassStatistics, constant: float) -> ClassStatistics:
+    """Return the statistics of rows with one more feature, the same number for all.
+
+    Examples
+    --------
+    >>> with_constant(ClassStatistics.from_rows(torch.tensor([[3.0]]), [0]), 2.0).gram
+    tensor([[[9., 6.],
+             [6., 4.]]])
+    """
+    d, more = statistics.n_features, statistics.grow(n_features=statistics.n_features + 1)
+    more.feature_sum[:, d] = constant * statistics.count
+    more.gram[:, d, :d] = more.gram[:, :d, d] = constant * statistics.feature_sum
+    more.gram[:, d, d] = constant**2 * statistics.count
+    return more
+
+
+class _Weights(NamedTuple):
+    """The variational posterior of all latents' weights."""
+
+    mean: Float[Tensor, "l d"]
+    covariance: Float[Tensor, "l d d"]
+    precision: Float[Tensor, "l d d"]
+    linear: Float[Tensor, "l d"]
+    divergence: float
+
+
+def _weights(statistics: ClassStatistics, table: PseudoTargets, over: Map) -> _Weights:
+    natural = natural_parameters(statistics, table)
+    precision, linear = natural.precision, natural.linear
+    precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    factor = stable_cholesky(precision)
+    identity, covariance = torch.eye(factor.shape[-1], dtype=factor.dtype), torch.empty_like(factor)
+
+    def invert(factor: Float[Tensor, "d d"], room: Float[Tensor, "d d"]) -> None:
+        root = solve_lower(factor, identity)
+        product(root.mT, root, out=room)
+
+    for _ in over(invert, factor, covariance):
+        pass
+    mean = torch.einsum("lij,lj->li", covariance, linear)
+    trace = covariance.diagonal(dim1=-2, dim2=-1).sum()
+    log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum()
+    divergence = 0.5 * float(trace + mean.square().sum() - mean.numel() + log_det)
+    return _Weights(mean, covariance, precision, linear, divergence)
+
+
+class _Expectation(NamedTuple):
+    """The sum of expected log-probabilities, and its derivatives."""
+
+    value: float
+    by_mean: Float[Tensor, "l d"]
+    by_covariance: Float[Tensor, "l d d"]  # H
+    outer: Float[Tensor, "d d"]  # of derivatives by features, with features
+
+
+def _expectation(
+    rows: SortedRows,
+    cross: CrossKernel,
+    inverse: Float[Tensor, "m m"],
+    constant: float,
+    q: _Weights,
+    expected_log_prob: ExpectedLogProb,
+    over: Map,
+) -> _Expectation:
+    """Sum over rows, and pull back what goes through their kernel."""
+    m = len(inverse)
+
+    def work(chunk: RowChunk) -> tuple[_Expectation, Any]:
+        block = cross(chunk.features, differentiable=True)
+        features = inverse.new_full((len(chunk.features), m + 1), constant)
+        product(block.matrix.detach(), inverse.mT, out=features[:, :m])
+        smoothed = [product(features, covariance) for covariance in q.covariance]  # P phi
+        left = (block.variance.detach() - features[:, :m].square().sum(1)).clamp_min(0.0)
+        mean, variance = product(features, q.mean.mT), torch.stack([(own * features).sum(1) for own in smoothed], 1)
+        labels = torch.cat([torch.full((own.stop - own.start,), label) for label, own in chunk.slices])
+        with torch.enable_grad():
+            mean, variance = mean.requires_grad_(), (variance + left[:, None]).requires_grad_()
+            value = expected_log_prob(mean, variance, labels) * (1.0 if chunk.weight is None else chunk.weight)
+            g, h = torch.autograd.grad(value.sum(), (mean, variance))  # (n, l)
+        by_features = product(g, q.mean)
+        by_features[:, :m] -= 2.0 * h.sum(1, keepdim=True) * features[:, :m]
+        by_covariance = torch.empty_like(q.covariance)
+        for own, P_phi, room in zip(h.T, smoothed, by_covariance, strict=True):
+            by_features.addcmul_(own[:, None], P_phi, value=2.0)
+            product(features.mT, own[:, None] * features, out=room)
+        pulled = cross.pull_back(chunk.features, block, product(by_features[:, :m], inverse), h.sum(1))
+        found = (g.mT @ features, by_covariance, product(by_features.mT, features))
+        return _Expectation(value.sum().item(), *found), pulled
+
+    total = _Expectation(0.0, *(torch.zeros_like(like) for like in (q.mean, q.covariance, q.covariance[0])))
+    for found, pulled in over(work, rows.chunks(max(1, _ELEMENTS // q.mean.numel()))):
+        cross.add(pulled)
+        for sum_so_far, own in zip(total[1:], found[1:], strict=True):
+            sum_so_far += own
+        total = total._replace(value=total.value + found.value)
+    return total
+
+
+class _Gradient(NamedTuple):
+    """Of the bound by statistics and the factor L, and by targets."""
+
+    bound: BoundGradient
+    by_table: PseudoTargets
+
+
+def _gradient(
+    statistics: ClassStatistics,
+    table: PseudoTargets,
+    constant: float,
+    q: _Weights,
+    expectation: _Expectation,
+    inverse: Float[Tensor, "m m"],
+    over: Map,
+) -> _Gradient:
+    m = len(inverse)
+    half = 0.5 * torch.eye(m + 1, dtype=inverse.dtype)
+    a = torch.einsum("lij,lj->li", q.covariance, expectation.by_mean - q.mean)
+
+    def work(latent: int) -> tuple[Tensor, Tensor, Tensor]:
+        P, outer = q.covariance[latent], torch.outer(a[latent], q.mean[latent])
+        by_precision = product(product(P, half - expectation.by_covariance[latent]), P)
+        by_precision -= 0.5 * (P + outer + outer.mT)
+        by_factor = product(by_precision, q.precision[latent]).sub_(by_precision)  # times B - I
+        return by_precision, by_factor, product(product(inverse.mT, by_precision[:m, :m]), inverse)
+
+    by_gram, by_precisions = SumOverLatents(table, m), []
+    inner = expectation.outer + a.mT @ q.linear
+    for latent, (by_precision, by_factor, pulled) in enumerate(over(work, range(len(a)))):
+        inner.add_(by_factor, alpha=2.0)
+        by_gram.add(torch.tensor([latent]), pulled[None])
+        by_precisions.append(by_precision)
+    by_precision = torch.stack(by_precisions)  # (l, m + 1, m + 1)
+    weight = 1.0 / table.variance
+    along = statistics.feature_sum @ a.mT  # a^T s, (c, l)
+    by_weight = torch.einsum("lij,cij->cl", by_precision, statistics.gram) + table.mean * along
+    # the constant makes the sum of rows an edge of their Gram matrix
+    by_sum = (weight * table.mean) @ a[:, :m] + 2.0 * constant * weight @ by_precision[:, :m, m]
+    bound = BoundGradient(
+        expectation.value - q.divergence,
+        q.mean[:, m] * constant,
+        by_sum @ inverse,
+        by_gram.total(),
+        torch.zeros_like(statistics.count),
+        -torch.tril(inverse.mT @ inner[:m, :m]),
+    )
+    return _Gradient(bound, PseudoTargets(along * weight, -by_weight * weight.square()))
