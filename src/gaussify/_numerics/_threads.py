@@ -11,15 +11,16 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import lru_cache
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from scipy.linalg import get_blas_funcs
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from gaussify._numerics._gram import suits_numpy
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Map = Callable[..., Iterator[Any]]
 """As the built-in ``map``: results in the order of the items."""
@@ -124,6 +125,8 @@ def solve_lower(factor: Tensor, right: Tensor) -> Tensor:
             [1.]])
     """
     if _prefers_numpy(factor, right):
+        from scipy.linalg import get_blas_funcs  # which takes a while
+
         trsm = get_blas_funcs("trsm", (factor.numpy(), right.numpy()))
         return torch.from_numpy(trsm(1.0, factor.numpy().T, right.numpy().T, side=1, lower=0).T)  # BLAS is by columns
     return torch.linalg.solve_triangular(factor, right, upper=False)
@@ -134,5 +137,8 @@ def _prefers_numpy(*tensors: Tensor) -> bool:
 
 
 @lru_cache(maxsize=1)  # it looks through all that the process has loaded
-def _libraries() -> ThreadpoolController:
+def _libraries() -> "ThreadpoolController":
+    import scipy.linalg  # noqa: F401, its BLAS has to be there to be found
+    from threadpoolctl import ThreadpoolController
+
     return ThreadpoolController()
