@@ -106,8 +106,8 @@ def _draw_classes(axis: Any, records: list[Record]) -> None:
     ticks = sorted({record["n_classes"] for record in records}, key=_number)
     axis.set_xticks(ticks, [str(tick) for tick in ticks])
     axis.set_xticks([], minor=True)
-    axis.margins(y=0.2)
-    axis.legend(loc="upper right")
+    axis.margins(y=0.25)
+    axis.legend(loc="upper right", fontsize=_LABEL_SIZE - 1.0, handlelength=1.0)
 
 
 _PANELS: dict[tuple[str, str], Callable[[Any, list[Record]], None]] = {
