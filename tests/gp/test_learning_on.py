@@ -83,3 +83,11 @@ def test_the_choice_is_never_worse_for_it(monkeypatch):
     learnt_on = GPClassifier(**MANY).fit(X, Y)
     monkeypatch.setattr(classifier, "have_other_targets", lambda *_: False)
     assert learnt_on.score_ >= GPClassifier(**MANY).fit(X, Y).score_
+
+
+def test_verbose_tells_the_searches_apart(monkeypatch, capsys):
+    judge(monkeypatch, choice(0.1, -0.5), choice(0.2, -0.4))
+    GPClassifier(**MANY, verbose=True).fit(X, Y)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("iteration 1: objective")
+    assert lines[-1].startswith("again with variational, alpha_eps=0.1: iteration 1: objective")

@@ -504,7 +504,9 @@ class GPClassifier(StreamingClassifier):
         self._choice = self._choose(self._model, rows, places, given.label)
         if given.objective is Objective.ELBO:
             (kernel,) = self._model.kernels
-            self._model, alpha_eps, report = learn_exact_elbo(rows, self._elbo_family(), kernel, settings)
+            self._model, alpha_eps, report = learn_exact_elbo(
+                rows, self._elbo_family(), kernel, settings._replace(title="exact model, ")
+            )
             self.search_ = [report]
             self._choice = self._choose(self._model, rows, places, self._chosen(alpha_eps))
 
@@ -532,7 +534,7 @@ class GPClassifier(StreamingClassifier):
                 searched,
                 self._elbo_family(),
                 (kernel, points),
-                settings,
+                settings._replace(title="exact model, "),
                 learn_points=given.learn_inducing,
                 batch_size=given.batch_size,
                 seed=given.seed,
@@ -543,7 +545,8 @@ class GPClassifier(StreamingClassifier):
         elif many_rows and given.max_iter > 0 and have_other_targets(self._choice, first):
             # other hyperparameters may be better for the targets that were chosen
             _, table = make_table(given.label, n_classes, self._choice)
-            again, reports = search(table, [(own.kernel, own.points) for own in features])
+            with_title = settings._replace(title=f"again with {self._choice.method}, alpha_eps={self.alpha_eps_}: ")
+            again, reports = search(table, [(own.kernel, own.points) for own in features], settings=with_title)
             model = SparseModel.of_rows(again, rows)
             choice = self._choose(model, rows, places, given.label)
             if is_better(choice, self._choice):

@@ -33,6 +33,8 @@ class SearchSettings(NamedTuple):
     max_iter: int
     tol: float
     verbose: bool
+    title: str = ""
+    """Of lines about the progress."""
 
 
 def learn_exact(
@@ -127,8 +129,11 @@ def learn_sparse_elbo(
             )
             return value + add_log_priors(k) + _add_alpha_prior(log_alpha)
 
-        own = settings._replace(max_iter=-(-settings.max_iter // len(samples)))
-        reports.append(_maximise(objective, [*k.parameters(), z, log_alpha], rows, own, (len(reports), len(samples))))
+        own = settings._replace(
+            max_iter=-(-settings.max_iter // len(samples)),
+            title=f"{settings.title}round {len(reports) + 1} of {len(samples)}, ",
+        )
+        reports.append(_maximise(objective, [*k.parameters(), z, log_alpha], rows, own, (0, 1)))
     return InducingFeatures.of(k, z.detach()), log_alpha.detach().exp(), _joined(reports)
 
 
@@ -195,7 +200,7 @@ def _maximise(
     place: tuple[int, int],
 ) -> SearchReport:
     number, n_searches = place
-    title = f"kernel {number + 1} of {n_searches}, " if n_searches > 1 else ""
+    title = settings.title + (f"kernel {number + 1} of {n_searches}, " if n_searches > 1 else "")
     return maximise(
         objective,
         parameters,
