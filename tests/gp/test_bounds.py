@@ -141,7 +141,7 @@ def test_its_gradient_is_that_of_plain_differentiation(
     expected = direct_bound(kernel, Z, X, labels, table, found.mean)
     assert found.value == pytest.approx(expected.item(), rel=1e-9)
     for parameter, gradient in zip(parameters, torch.autograd.grad(expected, parameters), strict=True):
-        assert_close(parameter.grad, gradient, rtol=1e-7, atol=1e-7 * gradient.abs().max().item())
+        assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-9 * gradient.abs().max().item())
 
 
 @likelihoods

@@ -101,8 +101,13 @@ def _attempt(
 
 
 def _log_prior(choice: LabelChoice) -> float:
-    """Log-normal prior of alpha_eps: rows that a flexible kernel was learnt from are predicted ever better by less."""
-    return -0.5 * math.log(float(choice.alpha_eps) / FIRST_ALPHA) ** 2
+    """Rows that a flexible kernel was learnt from are predicted ever better by a smaller alpha_eps."""
+    return float(log_prior_of_alpha(choice.alpha_eps.log()))
+
+
+def log_prior_of_alpha(log_alpha: Float[Tensor, "*c"]) -> Float[Tensor, ""]:
+    """Return the log-density, but for a constant, of a broad log-normal prior of alpha_eps."""
+    return -0.5 * (log_alpha - math.log(FIRST_ALPHA)).square().sum()
 
 
 def _score(choice: LabelChoice) -> float:

@@ -1,7 +1,6 @@
 """Models with learnt hyperparameters: kernels, and inducing points, of largest evidence or bound."""
 
 import copy
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
-from gaussify._estimators import FIRST_ALPHA
+from gaussify.gp._choice import log_prior_of_alpha
 from gaussify.gp._elbo import ExpectedLogProb, accumulate_elbo, dense_elbo
 from gaussify.gp._exact import exact_evidence
 from gaussify.gp._inducing import InducingInit, first_points
@@ -160,8 +159,8 @@ def _log_alpha(family: ElboFamily) -> Float[Tensor, "*c"]:
 
 
 def _add_alpha_prior(log_alpha: Float[Tensor, "*c"]) -> float:
-    """Add the gradient of a broad log-normal density, which keeps alpha_eps from where it means nothing."""
-    value = -0.5 * (log_alpha - math.log(FIRST_ALPHA)).square().sum()
+    """Return the log-prior, which keeps alpha_eps from where it means nothing, and add its gradient."""
+    value = log_prior_of_alpha(log_alpha)
     if log_alpha.requires_grad:
         value.backward()
     return value.item()
