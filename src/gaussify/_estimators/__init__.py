@@ -41,12 +41,18 @@ from gaussify._estimators._model_file import (
     unpacking,
     whole,
 )
-from gaussify._estimators._streaming import StreamingClassifier, check_other_model, unchanged_on_error
+from gaussify._estimators._streaming import (
+    CheckedClassifier,
+    StreamingClassifier,
+    check_other_model,
+    unchanged_on_error,
+)
 
 __all__ = [
     "ALPHA_GRID",
     "FIRST_ALPHA",
     "PER_CLASS",
+    "CheckedClassifier",
     "Criterion",
     "DistinctRows",
     "Floats",

@@ -1,4 +1,4 @@
-"""Labels, features and weights of a stream, checked: what its classifiers have in common."""
+"""Labels, features and weights, checked: what classifiers have in common, and what those of a stream have beyond."""
 
 from abc import abstractmethod
 from typing import Any, TypeVar
@@ -14,19 +14,20 @@ from gaussify._estimators._model_file import expect, pack_classes, unpack_classe
 from gaussify._validation import as_floats
 from gaussify.exceptions import InvalidArgumentError
 
+Fitted = TypeVar("Fitted", bound="CheckedClassifier")
 Model = TypeVar("Model", bound="StreamingClassifier")
 
 _LARGEST = 1e140  # whose square can still be summed
 
 
-class StreamingClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier that learns from rows as they come; ``fit`` is to learn from all of them at once.
+class CheckedClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier that learns from all rows at once.
 
-    Everything is checked before anything is learnt, and an error leaves the state exactly as it was. Classes may turn
-    up at any time. Subclasses say how to begin, make room for classes, learn, and give probabilities.
+    Everything is checked before anything is learnt, and an error leaves the state exactly as it was. Subclasses say how
+    to begin, make room for classes, learn, and give probabilities.
     """
 
-    _one_class_remedy = "To begin with one class, use partial_fit, with classes=[...] if they are known."
+    _one_class_remedy = "Give rows of another class too."
 
     @abstractmethod
     def _begin(self, n_features: int) -> None:
@@ -44,7 +45,7 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
     def _probs(self, X: Floats) -> Floats:
         """Probabilities (n, c) of at least two classes."""
 
-    def fit(self: Model, X: Any, y: Any, sample_weight: Any = None) -> Model:
+    def fit(self: Fitted, X: Any, y: Any, sample_weight: Any = None) -> Fitted:
         """Learn from these rows alone; what was learnt before is forgotten.
 
         Parameters
@@ -73,39 +74,6 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
             self._begin(X.shape[1])
             self._admit(classes)
             self._learn(X, self._index(y), sample_weight)
-        return self
-
-    def partial_fit(self: Model, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Model:
-        """Learn from more rows.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As for ``fit``.
-        classes : array-like, optional
-            Labels that there are or will be. They need not be given: a class that turns up later ends as if it had been
-            declared at the start.
-        """
-        with unchanged_on_error(self):
-            first = not hasattr(self, "classes_")
-            X, y, sample_weight = self._check_rows(X, y, sample_weight, first=first)
-            index = None if first or classes is not None else self._find(y)
-            if index is None:
-                seen = np.unique(y)
-                if classes is not None:
-                    classes = _as_labels(np.asarray(classes), type(self).__name__)
-                    undeclared = np.setdiff1d(seen, classes)
-                    if len(undeclared):
-                        raise InvalidArgumentError(
-                            f"'y' of {type(self).__name__}.partial_fit must hold labels of 'classes', "
-                            f"{_listed(classes)}; got {undeclared[0]!s}."
-                        )
-                    seen = np.unique(classes)
-                if first:
-                    self._begin(X.shape[1])
-                self._admit(seen)
-                index = self._index(y)
-            self._learn(X, index, sample_weight)
         return self
 
     def predict_proba(self, X: Any) -> Floats:
@@ -175,6 +143,51 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
             self.classes_ = union
             self._places = {label: place for place, label in enumerate(union.tolist())}
 
+    def _index(self, y: NDArray) -> Indices:
+        return np.searchsorted(self.classes_, y)
+
+
+class StreamingClassifier(CheckedClassifier):
+    """A classifier that learns from rows as they come; ``fit`` is to learn from all of them at once.
+
+    Classes may turn up at any time.
+    """
+
+    _one_class_remedy = "To begin with one class, use partial_fit, with classes=[...] if they are known."
+
+    def partial_fit(self: Model, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Model:
+        """Learn from more rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for ``fit``.
+        classes : array-like, optional
+            Labels that there are or will be. They need not be given: a class that turns up later ends as if it had been
+            declared at the start.
+        """
+        with unchanged_on_error(self):
+            first = not hasattr(self, "classes_")
+            X, y, sample_weight = self._check_rows(X, y, sample_weight, first=first)
+            index = None if first or classes is not None else self._find(y)
+            if index is None:
+                seen = np.unique(y)
+                if classes is not None:
+                    classes = _as_labels(np.asarray(classes), type(self).__name__)
+                    undeclared = np.setdiff1d(seen, classes)
+                    if len(undeclared):
+                        raise InvalidArgumentError(
+                            f"'y' of {type(self).__name__}.partial_fit must hold labels of 'classes', "
+                            f"{_listed(classes)}; got {undeclared[0]!s}."
+                        )
+                    seen = np.unique(classes)
+                if first:
+                    self._begin(X.shape[1])
+                self._admit(seen)
+                index = self._index(y)
+            self._learn(X, index, sample_weight)
+        return self
+
     def _find(self, y: NDArray) -> Indices | None:
         """Class indices of labels, None where one is new."""
         if len(y) == 1:
@@ -183,9 +196,6 @@ class StreamingClassifier(ClassifierMixin, BaseEstimator):
         index = np.searchsorted(self.classes_, y)
         index[index == len(self.classes_)] = 0
         return index if (self.classes_[index] == y).all() else None
-
-    def _index(self, y: NDArray) -> Indices:
-        return np.searchsorted(self.classes_, y)
 
     def _index_of_learnt(self, y: NDArray) -> Indices:
         """Class indices of labels that are to be unlearnt."""

@@ -3,6 +3,7 @@
 import copy
 import os
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,10 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gaussify._estimators import (
+    FIRST_ALPHA,
     Floats,
     Indices,
     LabelParameters,
     StreamingClassifier,
+    as_alpha,
     check_other_model,
     distinct_rows,
     expect,
@@ -38,11 +41,12 @@ from gaussify.gp._choice import (
     is_better,
     make_table,
 )
-from gaussify.gp._elbo import sampled_expectation
+from gaussify.gp._expectation import sampled_expectation
 from gaussify.gp._inducing import InducingInit, first_points
-from gaussify.gp._kernels import kernel_form, make_kernel
+from gaussify.gp._kernels import first_scales, kernel_form, make_kernel
 from gaussify.gp._learning import (
     ElboFamily,
+    ElboRound,
     SearchSettings,
     learn_exact,
     learn_exact_elbo,
@@ -51,17 +55,19 @@ from gaussify.gp._learning import (
     with_more_points,
 )
 from gaussify.gp._model_file import pack_choice, pack_model, unpack_choice, unpack_model, unpack_scaling
-from gaussify.gp._models import LatentModel, LatentPosterior, Latents, SparseModel
+from gaussify.gp._models import InducingFeatures, LatentModel, LatentPosterior, Latents, SparseModel
 from gaussify.gp._objective import SortedRows
 from gaussify.gp._parameters import Given, Objective, checked_parameters
 from gaussify.gp._scaling import Scaling, fit_scaling
 from gaussify.gp._search import SearchReport
-from gaussify.likelihoods import ClassLikelihood, PseudoTargets
+from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod
 from gaussify.posterior import without_rows
 
 _FORMAT = 1
 _MANY_ROWS = 5000  # whose exact model takes minutes and gigabytes
 _JUDGED_SHARE = 0.25  # of the rows, up to which they are left out of the search
+_N_TRIED = 20  # iterations by which methods are compared
+_EXACT_MODEL = "exact model, "
 _CUSTOM = "custom"  # stands for a kernel object in files
 _Model = TypeVar("_Model", bound="GPClassifier")
 
@@ -95,10 +101,11 @@ class GPClassifier(StreamingClassifier):
     objective : {"matched", "elbo"}
         What hyperparameters maximise: the evidence of the Gaussian model, or Titsias' bound on it; or, from there on,
         the bound on the evidence of the exact model that the posterior of the Gaussian model gives, which learns
-        ``alpha_eps`` along (unless it is given).
+        ``alpha_eps`` along (unless it is given). With many rows, some of them have no say in that search, and it ends
+        before they are predicted worse, perhaps at once: a higher bound need not mean better predictions.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
-        ``criterion``.
+        ``criterion``, or by the bound for ``objective="elbo"``.
     alpha_eps : float, one per class, "auto" or "per-class"
         Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.1 (or, from many
         rows, with 0.02 where the method allows it), and predictions go from 0.1 along a grid from 0.001 to 1 for as
@@ -132,8 +139,9 @@ class GPClassifier(StreamingClassifier):
     sample_size : int
         How many rows that is computed on, at most.
     batch_size : int or None
-        For ``objective="elbo"``, over how many rows expectations are taken at a time, each round of the search with
-        others; by default, over all of up to 2000 rows, over 1000 of more.
+        For ``objective="elbo"``, over how many rows expectations are taken: if not over all, each step of the search is
+        with others. By default, so many that the time does not grow with the number of classes: all for two classes,
+        2/n_classes of them for more, and at least 1000.
     expectation : "quadrature" or int
         For ``objective="elbo"``, how expectations of the log-likelihood are computed: to full precision, or with so
         many samples of the latents, always the same.
@@ -488,27 +496,28 @@ class GPClassifier(StreamingClassifier):
         many_rows = len(places) <= _JUDGED_SHARE * n_rows
         first = first_choice(given.label, n_classes, many_rows=many_rows)
         _, table = make_table(given.label, n_classes, first)
-        kernel = make_kernel(self.kernel, *_first_scales(rows, table), owner=owner)
+        kernel = make_kernel(self.kernel, *first_scales(rows, table), owner=owner)
         settings = SearchSettings(given.shared_kernel, given.max_iter, given.tol, given.verbose)
         if given.n_inducing is None:
-            self._learn_exact(rows, places, table, kernel, settings)
+            self._learn_exact(rows, places, first, kernel, settings)
         else:
             self._learn_sparse(rows, places, first, kernel, settings, many_rows=many_rows)
         self.objective_value_ = sum(report.value for report in self.search_)
 
     def _learn_exact(
-        self, rows: SortedRows, places: Tensor, table: PseudoTargets, kernel: Kernel, settings: SearchSettings
+        self, rows: SortedRows, places: Tensor, first: LabelChoice, kernel: Kernel, settings: SearchSettings
     ) -> None:
         given = self._given
+        _, table = make_table(given.label, rows.n_classes, first)
         self._model, self.search_ = learn_exact(rows, table, kernel, settings)
-        self._choice = self._choose(self._model, rows, places, given.label)
+        label = given.label
         if given.objective is Objective.ELBO:
             (kernel,) = self._model.kernels
-            self._model, alpha_eps, report = learn_exact_elbo(
-                rows, self._elbo_family(), kernel, settings._replace(title="exact model, ")
-            )
-            self.search_ = [report]
-            self._choice = self._choose(self._model, rows, places, self._chosen(alpha_eps))
+            settings = settings._replace(title=_EXACT_MODEL)
+            found = [(f.method, *learn_exact_elbo(rows, f, kernel, settings)) for f in self._elbo_families(first)]
+            method, self._model, alpha_eps, report = max(found, key=lambda own: own[-1].value)
+            self.search_, label = [report], self._label(method, alpha_eps)
+        self._choice = self._choose(self._model, rows, places, label)
 
     def _learn_sparse(
         self,
@@ -520,58 +529,99 @@ class GPClassifier(StreamingClassifier):
         *,
         many_rows: bool,
     ) -> None:
-        given, n_classes = self._given, rows.n_classes
+        given = self._given
         # where rows are many, those that predictions are judged by have no say in where inducing points go
         searched = rows.without(places) if many_rows else rows
         search = partial(learn_sparse, searched, settings=settings, learn_points=given.learn_inducing)
-        _, table = make_table(given.label, n_classes, first)
+        _, table = make_table(given.label, rows.n_classes, first)
         features, self.search_ = search(table, [(kernel, self._first_points(searched, kernel))])
-        self._model = SparseModel.of_rows(features, rows)
-        self._choice = self._choose(self._model, rows, places, given.label)
         if given.objective is Objective.ELBO:
-            ((kernel, points, _),) = features
-            own, alpha_eps, report = learn_sparse_elbo(
-                searched,
-                self._elbo_family(),
-                (kernel, points),
-                settings._replace(title="exact model, "),
-                learn_points=given.learn_inducing,
-                batch_size=given.batch_size,
-                seed=given.seed,
-            )
-            features, self.search_ = [own], [report]
+            features = self._follow_elbo(features[0], rows, searched, places, first, settings)
+        else:
             self._model = SparseModel.of_rows(features, rows)
-            self._choice = self._choose(self._model, rows, places, self._chosen(alpha_eps))
-        elif many_rows and given.max_iter > 0 and have_other_targets(self._choice, first):
-            # other hyperparameters may be better for the targets that were chosen
-            _, table = make_table(given.label, n_classes, self._choice)
-            with_title = settings._replace(title=f"again with {self._choice.method}, alpha_eps={self.alpha_eps_}: ")
-            again, reports = search(table, [(own.kernel, own.points) for own in features], settings=with_title)
-            model = SparseModel.of_rows(again, rows)
-            choice = self._choose(model, rows, places, given.label)
-            if is_better(choice, self._choice):
-                self._model, features, self.search_, self._choice = model, again, reports, choice
+            self._choice = self._choose(self._model, rows, places, given.label)
+            if many_rows and given.max_iter > 0 and have_other_targets(self._choice, first):
+                # other hyperparameters may be better for the targets that were chosen
+                _, table = make_table(given.label, rows.n_classes, self._choice)
+                with_title = settings._replace(title=f"again with {self._choice.method}, alpha_eps={self.alpha_eps_}: ")
+                again, reports = search(table, [(own.kernel, own.points) for own in features], settings=with_title)
+                model = SparseModel.of_rows(again, rows)
+                choice = self._choose(model, rows, places, given.label)
+                if is_better(choice, self._choice):
+                    self._model, features, self.search_, self._choice = model, again, reports, choice
         if given.n_inducing_predict is not None:
             features = with_more_points(features, given.n_inducing_predict, searched, given.seed)
             self._model = SparseModel.of_rows(features, rows)
-            self._choice = self._choose(self._model, rows, places, self._chosen(self._choice.alpha_eps))
+            label = self._label(self._choice.method, self._choice.alpha_eps)
+            self._choice = self._choose(self._model, rows, places, label)
 
-    def _chosen(self, alpha_eps: Tensor) -> LabelParameters:
-        """Label parameters of which the temperature alone may be left to choose."""
-        return self._given.label._replace(method=self._choice.method, alpha_eps=alpha_eps)
+    def _follow_elbo(
+        self,
+        features: InducingFeatures,
+        rows: SortedRows,
+        searched: SortedRows,
+        places: Tensor,
+        first: LabelChoice,
+        settings: SearchSettings,
+    ) -> list[InducingFeatures]:
+        """Learn on by the bound on the exact model; where some rows have no say in it, as long as they gain."""
+        is_judged, best = len(searched.labels) < len(rows.labels), None
+        for method, (own, alpha_eps, report) in self._elbo_rounds(features, searched, first, settings):
+            model = SparseModel.of_rows([own], rows)
+            choice = self._choose(model, rows, places, self._label(method, alpha_eps))
+            if is_judged and best is not None and not is_better(choice, best):
+                break  # the bound may rise while predictions get worse
+            best = choice
+            features, self._model, self._choice, self.search_ = own, model, choice, [report]
+        return [features]
 
-    def _elbo_family(self) -> ElboFamily:
-        given, method = self._given, self._choice.method
-        n_classes, alpha_eps = len(self.classes_), self._choice.alpha_eps
-        likelihood = given.label.likelihood(n_classes, method, alpha_eps)
-        return ElboFamily(
-            lambda alpha_eps: given.label.likelihood(n_classes, method, alpha_eps).target_table(),
-            likelihood.expected_log_prob
-            if given.n_samples is None
-            else sampled_expectation(likelihood, given.n_samples, given.seed),
-            alpha_eps.expand(n_classes) if given.label.alpha_per_class else alpha_eps,
-            learns_alpha=given.label.alpha_eps is None,
+    def _elbo_rounds(
+        self, features: InducingFeatures, rows: SortedRows, first: LabelChoice, settings: SearchSettings
+    ) -> Iterator[tuple[LikelihoodMethod, ElboRound]]:
+        """The start, and what follows with the method that makes most of a few iterations."""
+        given = self._given
+        learn = partial(
+            learn_sparse_elbo,
+            rows,
+            start=(features.kernel, features.points),
+            learn_points=given.learn_inducing,
+            batch_size=given.batch_size,
+            seed=given.seed,
         )
+        settings, families = settings._replace(title=_EXACT_MODEL), self._elbo_families(first)
+        best = families[0]
+        yield best.method, next(learn(best, settings=settings._replace(max_iter=0)))
+        if len(families) > 1:
+            short = settings._replace(max_iter=min(_N_TRIED, given.max_iter))
+            tried = [(family, list(learn(family, settings=short))[-1]) for family in families]
+            best, _ = max(tried, key=lambda own: own[1].report.value)
+        for own in learn(best, settings=settings):
+            yield best.method, own
+
+    def _elbo_families(self, first: LabelChoice) -> list[ElboFamily]:
+        """Of each method there is to choose from, that of the first search first."""
+        given, n_classes = self._given, len(self.classes_)
+
+        def family(method: LikelihoodMethod) -> ElboFamily:
+            # what the first search began with need not suit other methods
+            alpha_eps = first.alpha_eps if method is first.method else as_alpha(FIRST_ALPHA)
+            alpha_eps = alpha_eps if given.label.alpha_eps is None else given.label.alpha_eps
+            likelihood = given.label.likelihood(n_classes, method, alpha_eps)
+            return ElboFamily(
+                method,
+                lambda alpha_eps: given.label.likelihood(n_classes, method, alpha_eps).target_table(),
+                likelihood.expected_log_prob
+                if given.n_samples is None
+                else sampled_expectation(likelihood, given.n_samples, given.seed),
+                alpha_eps.expand(n_classes) if given.label.alpha_per_class else alpha_eps,
+                learns_alpha=given.label.alpha_eps is None,
+            )
+
+        return [family(method) for method in given.label.methods(n_classes)]
+
+    def _label(self, method: LikelihoodMethod, alpha_eps: Tensor) -> LabelParameters:
+        """Label parameters of which the temperature alone may be left to choose."""
+        return self._given.label._replace(method=method, alpha_eps=alpha_eps)
 
     def _first_points(self, rows: SortedRows, kernel: Kernel) -> Float[Tensor, "m d"]:
         given = self._given
@@ -619,15 +669,6 @@ def _packed_params(params: dict[str, Any]) -> dict[str, Any]:
 
 def _unpacked_params(params: dict[str, Any], kernel: Kernel | None) -> dict[str, Any]:
     return params | {"kernel": kernel} if params["kernel"] == _CUSTOM else params
-
-
-def _first_scales(rows: SortedRows, table: PseudoTargets) -> tuple[Float[Tensor, " d"], float]:
-    """Standard deviation of each feature, and the variance of what a latent is observed to be."""
-    share = rows.weight / rows.weight.sum()
-    spread = (share @ (rows.features - share @ rows.features).square()).sqrt()
-    targets = table.mean[rows.labels]
-    variance = float((share @ (targets - share @ targets).square()).mean())
-    return torch.where(spread > 0.0, spread, 1.0), max(variance, 1e-2)
 
 
 def _same_features(a: SparseModel, b: SparseModel) -> bool:

@@ -3,31 +3,26 @@ r"""The bound on the evidence of the exact model, with matched Gaussians as the 
 The posterior of the sparse Gaussian model, :math:`q(w_l) = \mathcal{N}(m_l, P_l)` with :math:`P_l = B_l^{-1}` and
 :math:`m_l = P_lb_l` as in :mod:`gaussify.gp._collapsed`, stands in for that of the exact likelihood:
 
-.. math::
-    \mathcal{L} &= \sum_i\mathbb{E}_q\log p(y_i \mid f_i) - \sum_l\mathrm{KL}\big(q(w_l)\,\|\,\mathcal{N}(0, I)\big), \\
-    f_{il} & \sim \mathcal{N}\big(\phi_i^\top m_l,\; r_i + \phi_i^\top P_l\phi_i\big), \quad
-    r_i = k(x_i, x_i) - \phi_i^\top\phi_i.
+.. math:: \mathcal{L} = \sum_i\mathbb{E}_q\log p(y_i \mid f_i)
+    - \sum_l\mathrm{KL}\big(q(w_l)\,\|\,\mathcal{N}(0, I)\big).
 
-Constant means are the weights of one more feature, :math:`\sqrt{V}` for every row, which explains no variance of the
-kernel: :math:`r_i` is without it.
+Constant means are the weights of one more feature, :math:`\sqrt{V}` for every row.
 
 Whatever the targets are, this is a bound of the same evidence: bounds of different ``alpha_eps`` can be compared, and
 ``alpha_eps`` be learnt. All rows enter q by their statistics; the expectation is over all rows or over a sample of
-them, as it takes K M² for each. With derivatives :math:`g_{il}, h_{il}` of the expectation by means and variances,
-:math:`H_l = \Phi^\top\mathrm{diag}(h_l)\Phi`, :math:`u_l = \Phi^\top g_l - m_l` and :math:`a_l = P_lu_l`,
+them, as it takes K M² for each. With :math:`g_l, H_l` and :math:`\bar\phi_i` as in :mod:`gaussify.gp._expectation`,
+:math:`u_l = \Phi^\top g_l - m_l` and :math:`a_l = P_lu_l`,
 
 .. math::
     \bar b_l &= a_l, \qquad
     \bar B_l = -P_lH_lP_l + \tfrac12P_lP_l - \tfrac12P_l - \tfrac12\big(a_lm_l^\top + m_la_l^\top\big), \\
-    \bar\phi_i &= \sum_l g_{il}m_l + 2h_{il}\big(P_l\phi_i - \phi_i\big), \qquad \bar k(x_i, x_i) = \sum_lh_{il}, \\
     \bar G_c &= \sum_l\frac{\bar B_l}{v_{cl}}, \qquad \bar s_c = \sum_l\frac{y_{cl}}{v_{cl}}a_l, \qquad
     \bar L = -\mathrm{tril}\Big(L^{-\top}\Big[\sum_l2\bar B_l(B_l - I) + a_lb_l^\top
     + \sum_i\bar\phi_i\phi_i^\top\Big]\Big).
 """
 
-from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -36,34 +31,11 @@ from torch import Tensor
 
 from gaussify._numerics import Map, product, solve_lower, stable_cholesky, worker_threads
 from gaussify.gp._collapsed import BoundGradient, SumOverLatents
-from gaussify.gp._cross import CrossKernel, cross_kernel
-from gaussify.gp._objective import RowChunk, RowPasses, SortedRows, factorise
-from gaussify.likelihoods import ClassLikelihood, PseudoTargets
+from gaussify.gp._cross import cross_kernel
+from gaussify.gp._expectation import Expectation, ExpectedLogProb, accumulate_expectation
+from gaussify.gp._objective import RowPasses, SortedRows, factorise
+from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior import ClassStatistics, natural_parameters
-
-_ELEMENTS = 1 << 21  # of the features of a chunk, for every latent
-
-ExpectedLogProb = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Of labels (n,), for means and variances (n, l) of latents."""
-
-
-def sampled_expectation(likelihood: ClassLikelihood, n_samples: int, seed: int) -> ExpectedLogProb:
-    """Return the average over samples of the latents, the same for every call, in place of an integral.
-
-    Examples
-    --------
-    >>> from gaussify import SoftmaxLikelihood
-    >>> expected = sampled_expectation(SoftmaxLikelihood(2), n_samples=10, seed=0)
-    >>> expected(torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([0]))
-    tensor([-0.6931])
-    """
-
-    def expected(mean: Tensor, variance: Tensor, labels: Tensor) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        noise = torch.randn((n_samples, *mean.shape), generator=generator, dtype=mean.dtype)
-        return likelihood.log_prob(mean + variance.sqrt() * noise, labels).mean(0)
-
-    return expected
 
 
 def accumulate_elbo(
@@ -104,7 +76,9 @@ def accumulate_elbo(
         passes = RowPasses(cross, rows, L.detach(), over)
         statistics = with_constant(passes.sum_up().rows, constant)
         q = _weights(statistics, targets, over)
-        expectation = _expectation(some, cross, passes.inverse, constant, q, expected_log_prob, over)
+        expectation = accumulate_expectation(
+            cross, passes.inverse, some, q.mean, q.covariance, expected_log_prob, constant=constant, over=over
+        )
         gradient = _gradient(statistics, targets, constant, q, expectation, passes.inverse, over)
         passes.pull_back(gradient.bound)
         if L.requires_grad:
@@ -207,58 +181,6 @@ def _weights(statistics: ClassStatistics, table: PseudoTargets, over: Map) -> _W
     return _Weights(mean, covariance, precision, linear, divergence)
 
 
-class _Expectation(NamedTuple):
-    """The sum of expected log-probabilities, and its derivatives."""
-
-    value: float
-    by_mean: Float[Tensor, "l d"]
-    by_covariance: Float[Tensor, "l d d"]  # H
-    outer: Float[Tensor, "d d"]  # of derivatives by features, with features
-
-
-def _expectation(
-    rows: SortedRows,
-    cross: CrossKernel,
-    inverse: Float[Tensor, "m m"],
-    constant: float,
-    q: _Weights,
-    expected_log_prob: ExpectedLogProb,
-    over: Map,
-) -> _Expectation:
-    """Sum over rows, and pull back what goes through their kernel."""
-    m = len(inverse)
-
-    def work(chunk: RowChunk) -> tuple[_Expectation, Any]:
-        block = cross(chunk.features, differentiable=True)
-        features = inverse.new_full((len(chunk.features), m + 1), constant)
-        product(block.matrix.detach(), inverse.mT, out=features[:, :m])
-        smoothed = [product(features, covariance) for covariance in q.covariance]  # P phi
-        left = (block.variance.detach() - features[:, :m].square().sum(1)).clamp_min(0.0)
-        mean, variance = product(features, q.mean.mT), torch.stack([(own * features).sum(1) for own in smoothed], 1)
-        labels = torch.cat([torch.full((own.stop - own.start,), label) for label, own in chunk.slices])
-        with torch.enable_grad():
-            mean, variance = mean.requires_grad_(), (variance + left[:, None]).requires_grad_()
-            value = expected_log_prob(mean, variance, labels) * (1.0 if chunk.weight is None else chunk.weight)
-            g, h = torch.autograd.grad(value.sum(), (mean, variance))  # (n, l)
-        by_features = product(g, q.mean)
-        by_features[:, :m] -= 2.0 * h.sum(1, keepdim=True) * features[:, :m]
-        by_covariance = torch.empty_like(q.covariance)
-        for own, P_phi, room in zip(h.T, smoothed, by_covariance, strict=True):
-            by_features.addcmul_(own[:, None], P_phi, value=2.0)
-            product(features.mT, own[:, None] * features, out=room)
-        pulled = cross.pull_back(chunk.features, block, product(by_features[:, :m], inverse), h.sum(1))
-        found = (g.mT @ features, by_covariance, product(by_features.mT, features))
-        return _Expectation(value.sum().item(), *found), pulled
-
-    total = _Expectation(0.0, *(torch.zeros_like(like) for like in (q.mean, q.covariance, q.covariance[0])))
-    for found, pulled in over(work, rows.chunks(max(1, _ELEMENTS // q.mean.numel()))):
-        cross.add(pulled)
-        for sum_so_far, own in zip(total[1:], found[1:], strict=True):
-            sum_so_far += own
-        total = total._replace(value=total.value + found.value)
-    return total
-
-
 class _Gradient(NamedTuple):
     """Of the bound by statistics and the factor L, and by targets."""
 
@@ -271,7 +193,7 @@ def _gradient(
     table: PseudoTargets,
     constant: float,
     q: _Weights,
-    expectation: _Expectation,
+    expectation: Expectation,
     inverse: Float[Tensor, "m m"],
     over: Map,
 ) -> _Gradient:
@@ -287,9 +209,9 @@ def _gradient(
         return by_precision, by_factor, product(product(inverse.mT, by_precision[:m, :m]), inverse)
 
     by_gram, by_precisions = SumOverLatents(table, m), []
-    inner = expectation.outer + a.mT @ q.linear
+    inner = expectation.outer + a[:, :m].mT @ q.linear[:, :m]
     for latent, (by_precision, by_factor, pulled) in enumerate(over(work, range(len(a)))):
-        inner.add_(by_factor, alpha=2.0)
+        inner.add_(by_factor[:m, :m], alpha=2.0)
         by_gram.add(torch.tensor([latent]), pulled[None])
         by_precisions.append(by_precision)
     by_precision = torch.stack(by_precisions)  # (l, m + 1, m + 1)
@@ -304,6 +226,6 @@ def _gradient(
         by_sum @ inverse,
         by_gram.total(),
         torch.zeros_like(statistics.count),
-        -torch.tril(inverse.mT @ inner[:m, :m]),
+        -torch.tril(inverse.mT @ inner),
     )
     return _Gradient(bound, PseudoTargets(along * weight, -by_weight * weight.square()))

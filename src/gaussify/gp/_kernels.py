@@ -14,6 +14,8 @@ from torch import Tensor
 
 from gaussify._validation import check_option
 from gaussify.exceptions import InvalidArgumentError
+from gaussify.gp._objective import SortedRows
+from gaussify.likelihoods import PseudoTargets
 
 # Of logarithms of lengthscales, a priori: over five orders of magnitude, so that it matters where rows are few.
 _PRIOR_SHIFT, _PRIOR_SCALE = 2.0**0.5, 3.0**0.5
@@ -124,3 +126,19 @@ def kernel_form(kernel: Kernel) -> list[list[str]]:
     [['', 'LinearKernel'], ['raw_variance_constraint', 'Positive']]
     """
     return [[name, type(module).__name__] for name, module in kernel.named_modules()]
+
+
+def first_scales(rows: SortedRows, table: PseudoTargets) -> tuple[Float[Tensor, " d"], float]:
+    """Return the standard deviation of each feature, and the variance of what a latent is observed to be.
+
+    Examples
+    --------
+    >>> rows = SortedRows.of(torch.tensor([[1.0], [3.0]]), torch.tensor([0, 1]), n_classes=2)
+    >>> first_scales(rows, PseudoTargets(torch.tensor([[-2.0], [2.0]]), torch.ones(2, 1)))
+    (tensor([1.]), 4.0)
+    """
+    share = rows.weight / rows.weight.sum()
+    spread = (share @ (rows.features - share @ rows.features).square()).sqrt()
+    targets = table.mean[rows.labels]
+    variance = float((share @ (targets - share @ targets).square()).mean())
+    return torch.where(spread > 0.0, spread, 1.0), max(variance, 1e-2)

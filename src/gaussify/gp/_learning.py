@@ -2,8 +2,8 @@
 
 import copy
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,17 +11,17 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
-from gaussify.gp._choice import log_prior_of_alpha
-from gaussify.gp._elbo import ExpectedLogProb, accumulate_elbo, dense_elbo
+from gaussify.gp._elbo import accumulate_elbo, dense_elbo
 from gaussify.gp._exact import exact_evidence
+from gaussify.gp._expectation import ExpectedLogProb
 from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import add_log_priors
 from gaussify.gp._models import ExactModel, InducingFeatures, mean_variance, split_table
 from gaussify.gp._objective import SortedRows, accumulate_gradient
-from gaussify.gp._search import SearchReport, maximise
-from gaussify.likelihoods import PseudoTargets
+from gaussify.gp._search import SearchReport, climb, maximise
+from gaussify.likelihoods import LikelihoodMethod, PseudoTargets
 
-_MANY_ROWS = 2000  # beyond, expectations are over half as many
+_FEWEST_ROWS = 1000  # that expectations are over, unless there are fewer
 _N_ROUNDS = 4  # of a search by samples of rows
 
 
@@ -82,12 +82,21 @@ def learn_sparse(
 class ElboFamily(NamedTuple):
     """What the bound on the exact model needs to know about labels."""
 
+    method: LikelihoodMethod
     targets: Callable[[Tensor], PseudoTargets]
     """The target table for an alpha_eps, with its graph."""
     expected_log_prob: ExpectedLogProb
     alpha_eps: Float[Tensor, "*c"]
     """Where it begins."""
     learns_alpha: bool
+
+
+class ElboRound(NamedTuple):
+    """What maximises the bound on the exact model, as far as it was followed."""
+
+    features: InducingFeatures
+    alpha_eps: Float[Tensor, "*c"]
+    report: SearchReport
 
 
 def learn_sparse_elbo(
@@ -99,47 +108,56 @@ def learn_sparse_elbo(
     learn_points: bool,
     batch_size: int | None,
     seed: int,
-) -> tuple[InducingFeatures, Float[Tensor, "*c"], SearchReport]:
-    """Return inducing features and alpha_eps of largest bound on the exact model, learnt from ``start`` on.
+) -> Iterator[ElboRound]:
+    """Learn inducing features and alpha_eps of largest bound on the exact model, from ``start`` on.
 
-    Where expectations are not over all rows, the search goes in rounds, each with others.
+    Where expectations are over all rows, there is one round. Otherwise each step is with other rows, and a round may be
+    the last one if there is reason to end.
+
+    Parameters
+    ----------
+    batch_size : int or None
+        Rows that expectations are over; by default so many that those of all latents cost no more than with all rows of
+        two classes.
+    seed : int
+        Of the rows.
     """
     k, z, log_alpha = copy.deepcopy(start[0]), start[1].clone().requires_grad_(learn_points), _log_alpha(family)
-    constant_variance = mean_variance(family.targets(family.alpha_eps))
-    samples: list[Tensor | None] = [None]
+    table, n = family.targets(family.alpha_eps), len(rows.labels)
+    constant_variance = mean_variance(table)
     if batch_size is None:
-        batch_size = len(rows.labels) if len(rows.labels) <= _MANY_ROWS else _MANY_ROWS // 2
-    if batch_size < len(rows.labels):
-        generator = torch.Generator().manual_seed(seed)
-        orders = [torch.randperm(len(rows.labels), generator=generator) for _ in range(_N_ROUNDS)]
-        samples = [order[:batch_size].sort().values for order in orders]
-    reports: list[SearchReport] = []
-    for sample in samples:
+        batch_size = max(_FEWEST_ROWS, -(-2 * n // table.mean.shape[1]))
+    generator = torch.Generator().manual_seed(seed)
 
-        def objective(sample: Tensor | None = sample) -> float:
-            value = accumulate_elbo(
-                k,
-                z,
-                rows,
-                family.targets(log_alpha.exp()),
-                family.expected_log_prob,
-                constant_variance=constant_variance,
-                sample=sample,
-            )
-            return value + add_log_priors(k) + _add_alpha_prior(log_alpha)
-
-        own = settings._replace(
-            max_iter=-(-settings.max_iter // len(samples)),
-            title=f"{settings.title}round {len(reports) + 1} of {len(samples)}, ",
+    def objective() -> float:
+        sample = None
+        if batch_size < n:
+            sample = torch.randperm(n, generator=generator)[:batch_size].sort().values
+        value = accumulate_elbo(
+            k,
+            z,
+            rows,
+            family.targets(log_alpha.exp()),
+            family.expected_log_prob,
+            constant_variance=constant_variance,
+            sample=sample,
         )
-        reports.append(_maximise(objective, [*k.parameters(), z, log_alpha], rows, own, (0, 1)))
-    return InducingFeatures.of(k, z.detach()), log_alpha.detach().exp(), _joined(reports)
+        return value + add_log_priors(k)
+
+    parameters = [*k.parameters(), z, log_alpha]
+    if batch_size >= n or settings.max_iter == 0:
+        reports = iter([_maximise(objective, parameters, rows, settings, (0, 1))])
+    else:
+        reports = climb(objective, parameters, n_rounds=_N_ROUNDS, **_options(rows, settings, settings.title))
+    for report in reports:
+        features = InducingFeatures.of(copy.deepcopy(k), z.detach().clone())
+        yield ElboRound(features, log_alpha.detach().exp(), report)
 
 
 def learn_exact_elbo(
     rows: SortedRows, family: ElboFamily, kernel: Kernel, settings: SearchSettings
 ) -> tuple[ExactModel, Float[Tensor, "*c"], SearchReport]:
-    """As :func:`learn_sparse_elbo`, for the exact model of all rows."""
+    """Return the exact model of all rows, its kernel, and alpha_eps, of largest bound, learnt from there on."""
     k, log_alpha = copy.deepcopy(kernel), _log_alpha(family)
     constant_variance = mean_variance(family.targets(family.alpha_eps))
 
@@ -148,7 +166,7 @@ def learn_exact_elbo(
         value = dense_elbo(covariance, rows.labels, table, family.expected_log_prob, rows.weight)
         if value.requires_grad:
             value.backward()
-        return value.item() + add_log_priors(k) + _add_alpha_prior(log_alpha)
+        return value.item() + add_log_priors(k)
 
     report = _maximise(objective, [*k.parameters(), log_alpha], rows, settings, (0, 1))
     return ExactModel([k], rows), log_alpha.detach().exp(), report
@@ -156,25 +174,6 @@ def learn_exact_elbo(
 
 def _log_alpha(family: ElboFamily) -> Float[Tensor, "*c"]:
     return family.alpha_eps.log().clone().requires_grad_(family.learns_alpha)
-
-
-def _add_alpha_prior(log_alpha: Float[Tensor, "*c"]) -> float:
-    """Return the log-prior, which keeps alpha_eps from where it means nothing, and add its gradient."""
-    value = log_prior_of_alpha(log_alpha)
-    if log_alpha.requires_grad:
-        value.backward()
-    return value.item()
-
-
-def _joined(reports: Sequence[SearchReport]) -> SearchReport:
-    """Of rounds that follow each other."""
-    last = reports[-1]
-    return last._replace(
-        n_iterations=sum(report.n_iterations for report in reports),
-        n_evaluations=sum(report.n_evaluations for report in reports),
-        n_restarts=sum(report.n_restarts for report in reports),
-        seconds=sum(report.seconds for report in reports),
-    )
 
 
 def with_more_points(
@@ -200,14 +199,16 @@ def _maximise(
 ) -> SearchReport:
     number, n_searches = place
     title = settings.title + (f"kernel {number + 1} of {n_searches}, " if n_searches > 1 else "")
-    return maximise(
-        objective,
-        parameters,
-        scale=float(rows.weight.sum()),
-        max_iter=settings.max_iter,
-        tol=settings.tol,
-        report=_Progress(title) if settings.verbose else None,
-    )
+    return maximise(objective, parameters, **_options(rows, settings, title))
+
+
+def _options(rows: SortedRows, settings: SearchSettings, title: str) -> dict[str, Any]:
+    return {
+        "scale": float(rows.weight.sum()),
+        "max_iter": settings.max_iter,
+        "tol": settings.tol,
+        "report": _Progress(title) if settings.verbose else None,
+    }
 
 
 class _Progress:

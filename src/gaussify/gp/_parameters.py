@@ -55,38 +55,81 @@ class Given(NamedTuple):
     verbose: bool
 
 
-def checked_parameters(estimator: BaseEstimator) -> Given:
-    """Return what the parameters of an estimator mean, or say which of them is wrong, and why."""
-    owner = type(estimator).__name__
+class ParameterReader:
+    """The parameters of an estimator, each checked as it is read; an error says which is wrong, and what is allowed.
 
-    def option(name: str, options: Any) -> Any:
-        return check_option(getattr(estimator, name), options, name=name, owner=owner)
+    Examples
+    --------
+    >>> from gaussify import GPClassifier
+    >>> ParameterReader(GPClassifier(max_iter=10)).count("max_iter", 0)
+    10
+    """
 
-    def count(name: str, minimum: int) -> int:
-        return check_count(getattr(estimator, name), name=name, owner=owner, minimum=minimum)
+    def __init__(self, estimator: BaseEstimator) -> None:
+        self._estimator, self._owner = estimator, type(estimator).__name__
 
-    def truth(name: str) -> bool:
-        value = getattr(estimator, name)
+    def option(self, name: str, options: Any) -> Any:
+        """Return one of the options."""
+        return check_option(getattr(self._estimator, name), options, name=name, owner=self._owner)
+
+    def count(self, name: str, minimum: int) -> int:
+        """Return an integer."""
+        return check_count(getattr(self._estimator, name), name=name, owner=self._owner, minimum=minimum)
+
+    def truth(self, name: str) -> bool:
+        """Return True or False."""
+        value = getattr(self._estimator, name)
         if not isinstance(value, bool | np.bool_):
-            raise InvalidArgumentError(f"The '{name}' parameter of {owner} must be True or False; got {value!r}.")
+            raise InvalidArgumentError(f"The '{name}' parameter of {self._owner} must be True or False; got {value!r}.")
         return bool(value)
 
+    def seed(self) -> int:
+        """Return ``random_state``, which scikit-learn's clustering takes too."""
+        seed = self.count("random_state", 0)
+        if seed >= 2**32:
+            raise InvalidArgumentError(
+                f"The 'random_state' parameter of {self._owner} must be below 2**32; got {seed}."
+            )
+        return seed
+
+    def inducing(self) -> InducingInit | Float[Tensor, "m d"]:
+        """Return where inducing points begin; those that are given, in the units of the inputs."""
+        value, n_points = self._estimator.inducing, self._estimator.n_inducing
+        if isinstance(value, str):
+            return self.option("inducing", InducingInit)
+        columns = self._estimator.n_features_in_
+        points = as_floats(value, name="inducing", owner=self._owner, ndim=2, columns=columns).double()
+        if len(points) != n_points:
+            raise InvalidArgumentError(
+                f"The 'inducing' parameter of {self._owner} must hold 'n_inducing' points; got {len(points)} points "
+                f"and n_inducing={n_points}."
+            )
+        return points
+
+    def scaling(self) -> ScalingKind | None:
+        """Return how inputs are scaled."""
+        return None if self._estimator.scaling is None else self.option("scaling", ScalingKind)
+
+
+def checked_parameters(estimator: BaseEstimator) -> Given:
+    """Return what the parameters of an estimator mean, or say which of them is wrong, and why."""
+    owner, read = type(estimator).__name__, ParameterReader(estimator)
     label = checked_label_parameters(estimator, may_be_per_class=True)
     if label.kind is LikelihoodKind.AUTO:
         label = label._replace(kind=LikelihoodKind.SOFTMAX)
-    n_inducing = None if estimator.n_inducing is None else count("n_inducing", 1)
-    n_predict = None if estimator.n_inducing_predict is None else count("n_inducing_predict", 1)
+    n_inducing = None if estimator.n_inducing is None else read.count("n_inducing", 1)
+    n_predict = None if estimator.n_inducing_predict is None else read.count("n_inducing_predict", 1)
     if n_predict is not None and (n_inducing is None or n_predict < n_inducing):
         raise InvalidArgumentError(
             f"The 'n_inducing_predict' parameter of {owner} must be at least 'n_inducing', which must be given; got "
             f"{n_predict} and {n_inducing}."
         )
-    objective = option("objective", Objective)
+    objective = read.option("objective", Objective)
     if label.alpha_per_class and objective is not Objective.ELBO:
         raise InvalidArgumentError(
             f"alpha_eps='{PER_CLASS}' of {owner} needs objective='elbo', which learns it; give the numbers, or 'auto'."
         )
-    if objective is Objective.ELBO and not truth("shared_kernel"):
+    if objective is Objective.ELBO and not read.truth("shared_kernel"):
         raise InvalidArgumentError(
             f"objective='elbo' of {owner} needs shared_kernel=True, as its expectations are over all latents of a row."
         )
@@ -94,18 +137,18 @@ def checked_parameters(estimator: BaseEstimator) -> Given:
         label,
         objective,
         n_inducing,
-        option("inducing", InducingInit) if isinstance(estimator.inducing, str) else _points(estimator),
-        truth("learn_inducing"),
-        truth("shared_kernel"),
+        read.inducing(),
+        read.truth("learn_inducing"),
+        read.truth("shared_kernel"),
         n_predict,
-        None if estimator.scaling is None else option("scaling", ScalingKind),
-        count("max_iter", 0),
+        read.scaling(),
+        read.count("max_iter", 0),
         float(checked_positive(estimator, "tol")),
-        count("sample_size", 1),
-        None if estimator.batch_size is None else count("batch_size", 1),
+        read.count("sample_size", 1),
+        None if estimator.batch_size is None else read.count("batch_size", 1),
         _n_samples(estimator),
-        _seed(estimator),
-        truth("verbose"),
+        read.seed(),
+        read.truth("verbose"),
     )
 
 
@@ -118,28 +161,3 @@ def _n_samples(estimator: BaseEstimator) -> int | None:
             f"The 'expectation' parameter of {owner} must be '{_QUADRATURE}', or a number of samples; got {value!r}."
         )
     return check_count(value, name="expectation", owner=owner)
-
-
-def _seed(estimator: BaseEstimator) -> int:
-    owner = type(estimator).__name__
-    seed = check_count(estimator.random_state, name="random_state", owner=owner, minimum=0)
-    if seed >= 2**32:
-        raise InvalidArgumentError(f"The 'random_state' parameter of {owner} must be below 2**32; got {seed}.")
-    return seed
-
-
-def _points(estimator: BaseEstimator) -> Float[Tensor, "m d"]:
-    """Inducing points that are given, in the units of the inputs."""
-    points = as_floats(
-        estimator.inducing,
-        name="inducing",
-        owner=type(estimator).__name__,
-        ndim=2,
-        columns=estimator.n_features_in_,
-    ).double()
-    if len(points) != estimator.n_inducing:
-        raise InvalidArgumentError(
-            f"The 'inducing' parameter of {type(estimator).__name__} must hold 'n_inducing' points; got {len(points)} "
-            f"points and n_inducing={estimator.n_inducing}."
-        )
-    return points

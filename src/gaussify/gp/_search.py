@@ -1,8 +1,8 @@
-"""Hyperparameters of largest evidence: L-BFGS that survives what it steps into."""
+"""Hyperparameters of largest evidence: L-BFGS that survives what it steps into, and Adam where evidence is sampled."""
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ _NO_VALUE = (
     "The objective has no finite value at the first hyperparameters; are the inputs of sane scale, and is the kernel "
     "positive definite?"
 )
+_RATE, _DECAY = 0.02, 0.1  # of Adam, and what becomes of it over a search
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam, as usual
 _RADIUS = 2.0  # around the best parameters so far, within which a search begins anew
 
 
@@ -153,13 +155,130 @@ def maximise(
     _assign(parameters, best)
     for parameter in parameters:
         parameter.grad = None
+    _warn_of(jitters, n_evaluations)
+    return SearchReport(best_value, len(values), n_evaluations, n_restarts, converged, time.perf_counter() - start)
+
+
+def climb(
+    objective: Callable[[], float],
+    parameters: Sequence[Tensor],
+    *,
+    scale: float,
+    max_iter: int,
+    n_rounds: int,
+    tol: float,
+    report: Callable[[int, float], None] | None = None,
+) -> Iterator[SearchReport]:
+    """Move parameters uphill by Adam, where every value of the objective is of other samples; yield after each round.
+
+    The value of a round is the mean over its steps. Where the objective has no finite value, or a matrix no factor, the
+    search goes on from the last parameters where it had, with shorter steps. It ends when a round gains less than
+    ``tol`` over the one before. Parameters are as for :func:`maximise`.
+
+    Examples
+    --------
+    >>> x = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    >>> noise = iter([0.1, -0.1] * 100)
+    >>> def objective():
+    ...     value = -(x - 1.0 - next(noise)).square()
+    ...     value.backward()
+    ...     return value.item()
+    >>> reports = list(climb(objective, [x], scale=1.0, max_iter=200, n_rounds=2, tol=1e-9))
+    >>> round(x.item(), 1), len(reports)
+    (1.0, 2)
+    """
+    start = time.perf_counter()
+    parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    adam, last = Adam(parameters), _vector(parameters)
+    before, n_steps, n_evaluations, n_failures = -np.inf, 0, 0, 0
+    for end in sorted({max_iter * part // n_rounds for part in range(1, n_rounds + 1)} - {0}):
+        values: list[float] = []
+        with noting_jitter() as jitters:
+            while n_steps < end:
+                adam.forget_gradients()
+                n_evaluations += 1
+                try:
+                    value = objective()
+                except NumericalError:
+                    value = np.nan
+                if not (np.isfinite(value) and adam.has_finite_gradients):
+                    n_failures += 1
+                    if n_steps == 0 or n_failures > _N_RESTARTS:
+                        raise NumericalError(_NO_VALUE)
+                    _assign(parameters, last)
+                    continue
+                last = _vector(parameters)
+                adam.step(_RATE * _DECAY ** (n_steps / max_iter) * 0.5**n_failures)
+                n_steps += 1
+                values.append(value)
+                if report is not None:
+                    report(n_steps, value)
+        _warn_of(jitters, n_evaluations)
+        mean = float(np.mean(values))
+        converged = mean - before < tol * scale
+        yield SearchReport(mean, n_steps, n_evaluations, n_failures, converged, time.perf_counter() - start)
+        if converged:
+            break
+        before = mean
+
+
+class Adam:
+    r"""Adam [1]_, uphill; torch's own would load a compiler first, for longer than small models take.
+
+    .. math::
+        a & \leftarrow \beta_1a + (1 - \beta_1)\bar\theta, \qquad
+        b \leftarrow \beta_2b + (1 - \beta_2)\bar\theta^2, \\
+        \theta & \leftarrow \theta + \rho\,\frac{a}{1 - \beta_1^t}
+        \Big/\Big(\sqrt{\frac{b}{1 - \beta_2^t}} + \epsilon\Big)
+
+    References
+    ----------
+    .. [1] D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+
+    Examples
+    --------
+    >>> x = torch.tensor(0.0, requires_grad=True)
+    >>> adam = Adam([x])
+    >>> (3.0 * x).backward()
+    >>> adam.step(0.1)
+    >>> x
+    tensor(0.1000, requires_grad=True)
+    """
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        self._parameters, self._n_steps = parameters, 0
+        self._moments = [(torch.zeros_like(own), torch.zeros_like(own)) for own in parameters]
+
+    def forget_gradients(self) -> None:
+        """Before others are added."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    @property
+    def has_finite_gradients(self) -> bool:
+        """Whether a step would be a number."""
+        return all(bool(own.grad.isfinite().all()) for own in self._parameters if own.grad is not None)
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Move parameters."""
+        self._n_steps += 1
+        shrinkage = [1.0 - beta**self._n_steps for beta in _BETAS]
+        for parameter, (a, b) in zip(self._parameters, self._moments, strict=True):
+            if parameter.grad is not None:
+                a.lerp_(parameter.grad, 1.0 - _BETAS[0])
+                b.mul_(_BETAS[1]).addcmul_(parameter.grad, parameter.grad, value=1.0 - _BETAS[1])
+                scale = (b / shrinkage[1]).sqrt_().add_(_EPSILON)
+                parameter.addcdiv_(a, scale, value=rate / shrinkage[0])
+
+
+def _warn_of(jitters: Sequence[str], n_evaluations: int) -> None:
     if jitters:
         warnings.warn(
             f"{len(jitters)} times in {n_evaluations} evaluations of the objective: {jitters[-1]}",
             JitterWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return SearchReport(best_value, len(values), n_evaluations, n_restarts, converged, time.perf_counter() - start)
 
 
 def _vector(tensors: Sequence[Tensor]) -> NDArray:

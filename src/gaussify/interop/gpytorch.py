@@ -1,21 +1,51 @@
-"""Matched labels as a likelihood of GPyTorch, for models written for its Dirichlet classification."""
+"""Matched labels as a likelihood of GPyTorch, for models written for its Dirichlet classification.
 
-from typing import Any
+And matched posteriors as the place where GPyTorch's variational models begin.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+from gpytorch import Module
 from gpytorch.constraints import Interval
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, LinearKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
-from gpytorch.models import ExactGP
+from gpytorch.means import ConstantMean
+from gpytorch.models import ApproximateGP, ExactGP
 from gpytorch.priors import Prior
+from gpytorch.utils.memoize import clear_cache_hook
+from gpytorch.variational import (
+    BatchDecoupledVariationalStrategy,
+    IndependentMultitaskVariationalStrategy,
+    MeanFieldVariationalDistribution,
+    NNVariationalStrategy,
+    UnwhitenedVariationalStrategy,
+    VariationalStrategy,
+)
 from jaxtyping import Float
+from linear_operator.operators import CholLinearOperator, TriangularLinearOperator  # type: ignore[import-untyped]
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gaussify._numerics import stable_cholesky
 from gaussify._validation import as_concentration, as_floats, check_count, check_same_rows
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
-from gaussify.likelihoods import LikelihoodMethod, SoftmaxLikelihood
+from gaussify.gp import GPClassifier
+from gaussify.gp._choice import make_table
+from gaussify.gp._models import SparseModel
+from gaussify.gp._objective import factorise
+from gaussify.likelihoods import LikelihoodMethod, PseudoTargets, SoftmaxLikelihood
+from gaussify.posterior import ClassStatistics, natural_parameters
 
-__all__ = ["MatchedClassificationLikelihood"]
+__all__ = ["MatchedClassificationLikelihood", "initialize_from_matched", "scaled_inputs"]
+
+_Model = TypeVar("_Model", bound=ApproximateGP)
+_SCALES = {ScaleKernel: "raw_outputscale", LinearKernel: "raw_variance"}  # what such a kernel is a multiple of
+_SAME = {torch.float64: 1e-6, torch.float32: 1e-3}  # relative, for two kernel matrices that should be one
 
 
 class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
@@ -273,3 +303,363 @@ def _observations(
     """Values and variances, one row per class as a batch of GPyTorch has it."""
     mean, variance = (x.mT.to(device, dtype).contiguous() for x in softmax.encode(targets))
     return mean, variance
+
+
+def initialize_from_matched(model: _Model, classifier: GPClassifier) -> _Model:
+    r"""Give a variational model the posterior, kernel and inducing points of a fitted sparse classifier; return it.
+
+    Variational training then begins where matching ends, instead of at the prior. The model must be fed with
+    :func:`scaled_inputs`. Set are
+
+    - the inducing points Z,
+    - the hyperparameters of ``model.covar_module``, which must be of the form of ``classifier.kernel_`` (constraints
+      may differ, and a batch shape gets the same numbers for every class); latents are divided by the temperature T,
+      so its scale is divided by T²,
+    - the constants :math:`c_l` of ``model.mean_module``, if it is a ``ConstantMean``: for each latent its own, or
+      their average where they share one,
+    - the variational distribution. With the model's own whitened features :math:`\phi_i = L^{-1}k(Z, x_i)`, where
+      :math:`LL^\top` is its kernel matrix with its jitter, and matched targets y with variances v, it is
+
+      .. math:: q(w_l) = \mathcal{N}(B_l^{-1}b_l,\; B_l^{-1}), \qquad B_l = I + \sum_i\frac{\phi_i\phi_i^\top}{v_{il}},
+          \qquad b_l = \sum_i\frac{y_{il} - c_l}{v_{il}}\phi_i,
+
+      of :math:`w_l` itself if the strategy is whitened, else of the values :math:`c_l + Lw_l` at Z.
+
+    This is the matched posterior of the model as it is, from the statistics of the classifier alone. Where the model
+    has no constants to set, a shift of all classes alike, which a softmax does not see, is taken from the targets. A
+    mean that is not constant is subtracted as its values at Z are interpolated. A mean-field distribution gets the
+    variances :math:`1/[B_l]_{jj}`, those of smallest divergence from the posterior.
+
+    Parameters
+    ----------
+    model : gpytorch.models.ApproximateGP
+        Changed in place, unless there is an error; its dtype and device stay. Its strategy is a ``VariationalStrategy``
+        or ``UnwhitenedVariationalStrategy`` with a batch of ``n_classes``, usually within an
+        ``IndependentMultitaskVariationalStrategy``; for ``likelihood="logistic"``, which has one latent, without a
+        batch. GPyTorch's ``BernoulliLikelihood`` is a probit: the latents agree, its probabilities do not. Any
+        variational distribution will do.
+    classifier : GPClassifier
+        Fitted, with inducing points, and one kernel for all latents.
+
+    Examples
+    --------
+    >>> import gpytorch, torch
+    >>> from gaussify import GPClassifier
+    >>> from gpytorch.variational import CholeskyVariationalDistribution
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> classifier = GPClassifier(n_inducing=20).fit(X, y)
+
+    A model as GPyTorch's documentation builds them:
+
+    >>> class Model(gpytorch.models.ApproximateGP):
+    ...     def __init__(self, n_inducing, n_features, n_classes):
+    ...         shape = torch.Size((n_classes,))
+    ...         points, q = torch.zeros(n_inducing, n_features), CholeskyVariationalDistribution(n_inducing, shape)
+    ...         strategy = VariationalStrategy(self, points, q, learn_inducing_locations=True)
+    ...         super().__init__(IndependentMultitaskVariationalStrategy(strategy, num_tasks=n_classes))
+    ...         self.mean_module = gpytorch.means.ConstantMean(batch_shape=shape)
+    ...         self.covar_module = ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=n_features))
+    ...     def forward(self, x):
+    ...         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+    >>> model = initialize_from_matched(Model(20, 4, 3), classifier)
+
+    Its latents are those of the classifier:
+
+    >>> x, labels = scaled_inputs(classifier, X), torch.from_numpy(y)
+    >>> with torch.no_grad():
+    ...     difference = model.eval()(x).mean.numpy() - classifier.predict_latent(X)[0]
+    >>> float(abs(difference).max()) < 0.05  # in float32, where GPyTorch adds more to the diagonal of the kernel
+    True
+
+    From here it is trained as usual:
+
+    >>> likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=3, mixing_weights=False)
+    >>> objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(x))
+    >>> optimizer = torch.optim.Adam(model.train().parameters(), lr=0.01)
+    >>> for _ in range(10):
+    ...     optimizer.zero_grad()
+    ...     loss = -objective(model(x), labels)
+    ...     loss.backward()
+    ...     optimizer.step()
+    >>> loss.item() < 1.0
+    True
+    """
+    strategy, matched = _strategy_of(model), _matched(classifier)
+    _check_sizes(model.variational_strategy, strategy, matched)
+    with _unchanged_on_error(model), torch.no_grad():
+        strategy.inducing_points.copy_(matched.points.expand_as(strategy.inducing_points))
+        _set_kernel(model.covar_module, matched)
+        prior = model.forward(strategy.inducing_points)
+        factor = _factor(prior.covariance_matrix, strategy.jitter_val, matched)
+        joint = _weights(matched, factor)
+        constants = torch.cholesky_solve(joint.linear[..., None], stable_cholesky(joint.precision))[:, -1, 0]
+        mean_module = getattr(model, "mean_module", None)
+        if isinstance(mean_module, ConstantMean):
+            _set(mean_module, "raw_constant", constants if mean_module.raw_constant.numel() > 1 else constants.mean())
+            prior = model.forward(strategy.inducing_points)
+        at_points = prior.mean.to("cpu", torch.float64).expand(len(constants), -1)  # (l, m)
+        _initialize(strategy, _given_mean(joint, constants, factor, at_points), factor, at_points)
+    return model
+
+
+def scaled_inputs(classifier: GPClassifier, X: Any, dtype: torch.dtype | None = None) -> Float[Tensor, "n d"]:
+    """Return rows in the units of the classifier's kernel, which a model initialised from it takes.
+
+    Parameters
+    ----------
+    classifier : GPClassifier
+        Fitted.
+    X : array-like of shape (n, n_features)
+        Rows as the classifier takes them.
+    dtype : torch.dtype, optional
+        That of the model; torch's default if not given.
+
+    Examples
+    --------
+    >>> from gaussify import GPClassifier
+    >>> classifier = GPClassifier(n_inducing=2).fit([[1.0], [2.0], [3.0], [6.0]], [0, 0, 1, 1])
+    >>> scaled_inputs(classifier, [[3.0], [6.0]])  # less the mean 3, over the standard deviation 1.87
+    tensor([[0.0000],
+            [1.6036]])
+    """
+    _check_classifier(classifier, "scaled_inputs")
+    return classifier._scaled(classifier._check_features(X)).to(dtype or torch.get_default_dtype())
+
+
+class _Matched(NamedTuple):
+    """What rows said to a classifier, in units of latents divided by the temperature."""
+
+    kernel: Kernel
+    temperature: float
+    points: Float[Tensor, "m d"]
+    factor: Float[Tensor, "m m"]
+    """Of the kernel matrix of the points, not divided."""
+    statistics: ClassStatistics
+    """Of features whitened by it, and a constant."""
+    table: PseudoTargets
+    constant_variance: float
+
+    @property
+    def n_latents(self) -> int:
+        return self.table.mean.shape[1]
+
+
+def _check_classifier(classifier: Any, owner: str) -> None:
+    if not isinstance(classifier, GPClassifier):
+        raise InvalidArgumentError(
+            f"The 'classifier' parameter of {owner} must be a GPClassifier; got {type(classifier).__name__}."
+        )
+    check_is_fitted(classifier, "classes_")
+
+
+def _matched(classifier: Any) -> _Matched:
+    owner = "initialize_from_matched"
+    _check_classifier(classifier, owner)
+    model = classifier._model
+    if not isinstance(model, SparseModel):
+        raise InvalidArgumentError(
+            f"The 'classifier' parameter of {owner} must have inducing points; got an exact model. Fit it with "
+            "GPClassifier(n_inducing=...), as many as the variational model has."
+        )
+    if len(model.features) > 1:
+        raise InvalidArgumentError(
+            f"The 'classifier' parameter of {owner} must have one kernel for all latents; got {len(model.features)}. "
+            "Fit it with GPClassifier(shared_kernel=True)."
+        )
+    (features,), (statistics,), temperature = model.features, model.statistics, classifier.temperature_
+    _, table = make_table(classifier._given.label, len(classifier.classes_), classifier._choice)
+    return _Matched(
+        features.kernel,
+        temperature,
+        features.points,
+        factorise(features.kernel, features.points).detach(),
+        statistics,
+        PseudoTargets(table.mean / temperature, table.variance / temperature**2),
+        float(features.prior(table).variance[-1]) / temperature**2,
+    )
+
+
+def _strategy_of(model: Any) -> Any:
+    """The strategy that holds inducing points and variational distribution."""
+    owner = "initialize_from_matched"
+    if not isinstance(model, ApproximateGP):
+        raise InvalidArgumentError(
+            f"The 'model' parameter of {owner} must be a gpytorch.models.ApproximateGP; got {type(model).__name__}."
+        )
+    strategy = model.variational_strategy
+    if isinstance(strategy, IndependentMultitaskVariationalStrategy):
+        strategy = strategy.base_variational_strategy
+    others = (BatchDecoupledVariationalStrategy, NNVariationalStrategy)  # whose parameters mean something else
+    if isinstance(strategy, others) or not isinstance(strategy, VariationalStrategy | UnwhitenedVariationalStrategy):
+        raise InvalidArgumentError(
+            f"The 'model' parameter of {owner} must have a VariationalStrategy or an UnwhitenedVariationalStrategy, "
+            f"for several classes within an IndependentMultitaskVariationalStrategy; got {type(strategy).__name__}."
+        )
+    if not isinstance(getattr(model, "covar_module", None), Kernel):
+        raise InvalidArgumentError(
+            f"The 'model' parameter of {owner} must have its kernel as model.covar_module; got "
+            f"{type(getattr(model, 'covar_module', None)).__name__}."
+        )
+    return strategy
+
+
+def _check_sizes(outer: Any, strategy: Any, matched: _Matched) -> None:
+    label, n_latents = "The 'model' parameter of initialize_from_matched", matched.n_latents
+    shape, expected = tuple(strategy.inducing_points.shape), tuple(matched.points.shape)
+    if shape[-2:] != expected:
+        raise InvalidArgumentError(
+            f"{label} must have {expected[0]} inducing points of {expected[1]} features, as the classifier; got shape "
+            f"{shape}. Build the strategy with torch.zeros{expected}."
+        )
+    batch = tuple(strategy._variational_distribution.batch_shape)
+    if batch != (n_latents,) and not (batch == () and n_latents == 1):
+        remedy = "no batch_shape" if n_latents == 1 else f"batch_shape=torch.Size(({n_latents},))"
+        raise InvalidArgumentError(
+            f"{label} must have a variational distribution for {n_latents} latent{'s' * (n_latents > 1)}, as the "
+            f"classifier; got batch_shape {batch}. Build it with {remedy}."
+        )
+    if getattr(outer, "num_tasks", n_latents) != n_latents:
+        raise InvalidArgumentError(
+            f"{label} must have {n_latents} tasks, one for each latent of the classifier; got {outer.num_tasks}."
+        )
+
+
+@contextmanager
+def _unchanged_on_error(model: Module) -> Iterator[None]:
+    kept = [(tensor, tensor.detach().clone()) for tensor in chain(model.parameters(), model.buffers())]
+    try:
+        yield
+    except BaseException:
+        with torch.no_grad():
+            for tensor, before in kept:
+                tensor.copy_(before)
+        raise
+    finally:
+        for module in model.modules():
+            if hasattr(module, "_memoize_cache"):  # what GPyTorch keeps between calls
+                clear_cache_hook(module)
+
+
+def _set_kernel(kernel: Kernel, matched: _Matched) -> None:
+    """Give a kernel of the same form the same hyperparameters, its scale divided by T²."""
+    if _form(kernel) != _form(matched.kernel):
+        raise InvalidArgumentError(
+            "'model.covar_module' of initialize_from_matched must have the form of classifier.kernel_, "
+            f"{_words(matched.kernel)}; got {_words(kernel)}. Give the classifier the kernel of the model: "
+            "GPClassifier(kernel=...)."
+        )
+    scale = _SCALES.get(type(matched.kernel))
+    if matched.temperature != 1.0 and scale is None:
+        raise InvalidArgumentError(
+            f"initialize_from_matched divides latents by the temperature, {matched.temperature:g}, for which the "
+            f"kernel must be a ScaleKernel; got {type(matched.kernel).__name__}. Put it into a ScaleKernel, or fit "
+            "GPClassifier(temperature=1.0)."
+        )
+    for name, parameter, constraint in matched.kernel.named_parameters_and_constraints():
+        value = parameter if constraint is None else constraint.transform(parameter)
+        _set(kernel, name, value / matched.temperature**2 if name == scale else value)
+
+
+def _form(kernel: Kernel) -> list[tuple[str, str]]:
+    """Kernels that a kernel is made of, and its parameters."""
+    parts = [(name, type(part).__name__) for name, part in kernel.named_modules() if isinstance(part, Kernel)]
+    return parts + [(name, "") for name, _ in kernel.named_parameters()]
+
+
+def _words(kernel: Kernel) -> str:
+    lists = [part if isinstance(part, torch.nn.ModuleList) else [part] for part in kernel.children()]
+    inner = ", ".join(_words(part) for part in chain(*lists) if isinstance(part, Kernel))
+    return type(kernel).__name__ + (f"({inner})" if inner else "")
+
+
+def _set(module: Module, name: str, value: Tensor) -> None:
+    """Set a parameter to what its constraint makes of it, the same for every member of a batch."""
+    raw, constraint = module.get_parameter(name), module.constraint_for_parameter_name(name)
+    label = f"{name.removeprefix('raw_').replace('.raw_', '.')!r} of {type(module).__name__}"
+    try:
+        value = value.to(raw.device).expand(raw.shape)
+    except RuntimeError:
+        raise InvalidArgumentError(
+            f"{label} must take the shape {tuple(value.shape)} of the classifier's; got {tuple(raw.shape)}. Kernels "
+            "need ard_num_dims=n_features for a lengthscale of each feature, means batch_shape=(n_classes,)."
+        ) from None
+    if constraint is not None:
+        if not bool(constraint.check(value.to(raw))):
+            raise InvalidArgumentError(
+                f"{label} must be within {constraint} in the model; the classifier has learnt "
+                f"{[round(number, 6) for number in value.unique().tolist()]}. Widen the constraint."
+            )
+        value = constraint.inverse_transform(value)
+    raw.copy_(value)
+
+
+def _factor(covariance: Float[Tensor, "*batch m m"], jitter: float, matched: _Matched) -> Float[Tensor, "m m"]:
+    """Cholesky factor of the model's own kernel matrix, which must be that of the classifier."""
+    expected = (matched.factor @ matched.factor.mT) / matched.temperature**2
+    own, scale = covariance.to("cpu", torch.float64), expected.diagonal().max()
+    if bool((own - expected).abs().max() > _SAME.get(covariance.dtype, 1e-2) * scale):
+        raise InvalidArgumentError(
+            "The 'model' parameter of initialize_from_matched must have the prior covariance that classifier.kernel_ "
+            "gives; got another at the inducing points. Its forward must hand inputs to covar_module as they are, and "
+            "fixed settings of kernels (nu, active_dims) must agree."
+        )
+    own = own.reshape(-1, *own.shape[-2:])[0]
+    return stable_cholesky(own + jitter * torch.eye(len(own), dtype=own.dtype))
+
+
+class _Weights(NamedTuple):
+    """Natural parameters of Gaussians, prior included."""
+
+    precision: Float[Tensor, "l e e"]
+    linear: Float[Tensor, "l e"]
+
+
+def _weights(matched: _Matched, factor: Float[Tensor, "m m"]) -> _Weights:
+    """Of weights of the model's whitened features, and of a constant.
+
+    Features whitened by another factor are a linear function of these, and so are their statistics.
+    """
+    m = len(factor)
+    change = torch.eye(m + 1, dtype=factor.dtype)
+    change[:m, :m] = torch.linalg.solve_triangular(factor, matched.factor, upper=False) / matched.temperature**2
+    natural = natural_parameters(matched.statistics, matched.table)
+    prior = torch.ones(m + 1, dtype=factor.dtype)
+    prior[m] = 1.0 / matched.constant_variance
+    return _Weights(change @ natural.precision @ change.mT + torch.diag(prior), natural.linear @ change.mT)
+
+
+def _given_mean(
+    joint: _Weights, constants: Float[Tensor, " l"], factor: Float[Tensor, "m m"], at_points: Float[Tensor, "l m"]
+) -> _Weights:
+    """Of the weights alone, given the mean of the latents at inducing points: a constant, and what is interpolated."""
+    m, constant = len(factor), at_points.mean(1)
+    rest = torch.linalg.solve_triangular(factor, (at_points - constant[:, None]).mT, upper=False).mT
+    if len(constants) > 1:  # a softmax does not see what is common to all latents, so the weights need not explain it
+        constant = constant + (constants - constant).mean()
+    precision = joint.precision[:, :m, :m]
+    linear = joint.linear[:, :m] - joint.precision[:, :m, m] * constant[:, None]
+    return _Weights(precision, linear - (precision @ rest[..., None])[..., 0])
+
+
+def _initialize(
+    strategy: Any, weights: _Weights, factor: Float[Tensor, "m m"], at_points: Float[Tensor, "l m"]
+) -> None:
+    """Set the variational distribution, of whitened weights or of values at inducing points."""
+    distribution = strategy._variational_distribution
+    root = stable_cholesky(weights.precision)  # precision = root root^T
+    mean = torch.cholesky_solve(weights.linear[..., None], root)[..., 0]
+    scale = torch.linalg.cholesky(torch.cholesky_inverse(root))
+    if isinstance(strategy, UnwhitenedVariationalStrategy):
+        mean, scale = at_points + mean @ factor.mT, factor @ scale
+        root = torch.linalg.solve_triangular(factor.mT, root, upper=True)
+    if isinstance(distribution, MeanFieldVariationalDistribution):
+        scale = torch.diag_embed(root.square().sum(-1).rsqrt())
+    shape = distribution.shape()
+    covariance = CholLinearOperator(TriangularLinearOperator(scale.reshape(*shape, shape[-1])))
+    std, distribution.mean_init_std = distribution.mean_init_std, 0.0  # GPyTorch adds noise otherwise
+    try:
+        distribution.initialize_variational_distribution(MultivariateNormal(mean.reshape(shape), covariance))
+    finally:
+        distribution.mean_init_std = std
+    strategy.variational_params_initialized.fill_(1)

@@ -1,0 +1,186 @@
+r"""Variational Gaussian process classification of four classes in the plane, with matched Gaussians as the family.
+
+The figure of the appendix on variational inference. For each method, hyperparameters and ``alpha_eps`` maximise the
+bound on the evidence of the exact model (``elbo``). Beside it, hyperparameters maximise the evidence of the Gaussian
+model, and ``alpha_eps`` is chosen by leaving rows out (``matched``). The bound of both is recorded. Whatever the
+method, it is a bound on the evidence of the same model, so the bounds of one data set can be compared.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from gaussify import GPClassifier, datasets, metrics
+from gaussify.experiments._registry import Experiment, Settings, Task, register
+from gaussify.experiments._results import Record, group
+from gaussify.plotting import SERIES_COLOURS, figure_file
+
+METHODS = ("laplace", "variational", "moment", "moment-ori")
+OBJECTIVES = {"elbo": "bound of the exact model", "matched": "evidence of the Gaussian model"}
+
+_N_CLASSES = 4
+_HALF_WIDTH = 4.0  # of the part of the plane that is drawn
+_MARKERS = "os^D"  # of classes, which then differ without their colours as well
+_SCORES = ("alpha_eps", "bound", "nll", "ece", "error")
+
+
+def exact_bound(model: GPClassifier, constant_variance: float) -> float:
+    """Return the bound on the evidence of the exact model that the posterior of a fitted exact classifier gives.
+
+    Constant means get the same variance a priori whatever the model was learnt with, so that bounds can be compared.
+
+    Examples
+    --------
+    >>> X, y = datasets.make_four_classes(40, random_state=0)
+    >>> model = GPClassifier(alpha_eps=0.1, temperature=1.0).fit(X, y)
+    >>> other = GPClassifier(alpha_eps=0.9, temperature=1.0).fit(X, y)
+    >>> exact_bound(other, 1000.0) < exact_bound(model, 1000.0) < 0.0
+    True
+    """
+    from gaussify.gp._choice import make_table
+    from gaussify.gp._elbo import dense_elbo
+    from gaussify.gp._models import ExactModel
+
+    assert isinstance(model._model, ExactModel)
+    rows = model._model.rows
+    likelihood, table = make_table(model._given.label, rows.n_classes, model._choice)
+    with torch.no_grad():
+        covariance = model.kernel_(rows.features).to_dense() + constant_variance
+        return dense_elbo(covariance, rows.labels, table, likelihood.expected_log_prob, rows.weight).item()
+
+
+def grid(n: int) -> Float[np.ndarray, "n_points 2"]:
+    """Return the points of an n by n grid over the part of the plane that is drawn, the first coordinate fastest.
+
+    Examples
+    --------
+    >>> grid(2)
+    array([[-4., -4.],
+           [ 4., -4.],
+           [-4.,  4.],
+           [ 4.,  4.]])
+    """
+    ticks = np.linspace(-_HALF_WIDTH, _HALF_WIDTH, n)
+    return np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 2)
+
+
+def _tasks(settings: Settings) -> list[Task]:
+    return [
+        {"seed": seed, "method": method, "objective": objective}
+        for seed in range(settings["n_seeds"])
+        for objective in OBJECTIVES
+        for method in METHODS
+    ]
+
+
+def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
+    number = int(task["seed"])  # type: ignore[arg-type]
+    X, y = datasets.make_four_classes(settings["n_rows"], random_state=np.random.default_rng([number, 0]))
+    X_test, y_test = datasets.make_four_classes(settings["n_test"], random_state=np.random.default_rng([number, 1]))
+    model = GPClassifier(
+        objective=task["objective"], method=task["method"], temperature=1.0, max_iter=settings["max_iter"]
+    ).fit(X, y)
+    probs = model.predict_proba(X_test)
+    score: Record = {
+        "kind": "score",
+        "alpha_eps": float(f"{model.alpha_eps_:.4g}"),
+        "bound": round(exact_bound(model, settings["constant_variance"]), 2),
+        "nll": round(metrics.nll(probs, y_test), 4),
+        "ece": round(metrics.ece(probs, y_test), 4),
+        "error": round(1.0 - metrics.accuracy(probs, y_test), 4),
+    }
+    if number > 0:  # the first is drawn
+        return [score]
+    points = grid(settings["n_grid"])
+    rows: list[Record] = [
+        {"kind": "row", "x1": x1, "x2": x2, "label": label}
+        for (x1, x2), label in zip(X.round(3).tolist(), y.tolist(), strict=True)
+    ]
+    nodes: list[Record] = [
+        {"kind": "grid", "x1": x1, "x2": x2} | {f"prob{k}": prob for k, prob in enumerate(own)}
+        for (x1, x2), own in zip(points.round(3).tolist(), model.predict_proba(points).round(4).tolist(), strict=True)
+    ]
+    return [score, *rows, *nodes]
+
+
+def _summarise(records: list[Record]) -> list[Record]:
+    """Scores by method and objective, means over the data sets."""
+    scores = [record for record in records if record["kind"] == "score"]
+    return [
+        {"method": method, "objective": objective}
+        | {name: float(f"{np.mean([record[name] for record in own]):.4g}") for name in _SCORES}
+        | {"n_data_sets": len(own)}
+        for (method, objective), own in group(scores, "method", "objective").items()
+    ]
+
+
+def _draw(records: list[Record], folder: Path) -> None:
+    """Draw a column for each method and a row for each objective: classes by colour, confidence by its depth."""
+    panels = group([record for record in records if record["seed"] == 0], "objective", "method")
+    size = {"width": 2.2 * len(METHODS), "height": 2.55 * len(OBJECTIVES) + 0.5}
+    with figure_file(folder, "vgp_toy", len(OBJECTIVES), len(METHODS), **size) as (figure, axes):
+        for axis_row, (objective, words) in zip(axes, OBJECTIVES.items(), strict=True):
+            for axis, method in zip(axis_row, METHODS, strict=True):
+                _draw_panel(axis, panels[objective, method], method)
+            axis_row[0].set_ylabel(words)
+        figure.supxlabel(
+            "Colours of the classes, mixed by their probabilities, the largest of which is 0.5 on dotted lines and 0.9 "
+            "on solid ones.\nThe bound is on the evidence of the exact model: larger is better.",
+            fontsize=8,
+        )
+
+
+def _draw_panel(axis: Any, records: list[Record], method: str) -> None:
+    kinds = {kind: own for (kind,), own in group(records, "kind").items()}
+    (score,), rows, nodes = kinds["score"], kinds["row"], kinds["grid"]
+    side = round(len(nodes) ** 0.5)
+    probs = np.array([[node[f"prob{k}"] for k in range(_N_CLASSES)] for node in nodes], float).reshape(side, side, -1)
+    ends, ticks = (-_HALF_WIDTH, _HALF_WIDTH), np.linspace(-_HALF_WIDTH, _HALF_WIDTH, side)
+    half = 0.5 * (ticks[1] - ticks[0])  # nodes are the middles of pixels
+    edges = (ends[0] - half, ends[1] + half)
+    axis.imshow(mixed_colours(probs), origin="lower", extent=(*edges, *edges), interpolation="bilinear")
+    axis.contour(ticks, ticks, probs.max(-1), levels=[0.5, 0.9], colors="0.2", linewidths=0.7, linestyles=[":", "-"])
+    for (label,), own in group(rows, "label").items():
+        looks = {"c": SERIES_COLOURS[int(label)], "marker": _MARKERS[int(label)]}  # type: ignore[arg-type]
+        axis.scatter([r["x1"] for r in own], [r["x2"] for r in own], s=8.0, edgecolors="white", lw=0.35, **looks)
+    axis.set(xlim=ends, ylim=ends, xticks=[], yticks=[])
+    axis.set_title(rf"{method}, $\alpha_\epsilon$ = {score['alpha_eps']:.2g}", fontsize=9)
+    axis.set_xlabel(f"bound {score['bound']:.1f}, NLL {score['nll']:.3f}", fontsize=7.5, labelpad=2)
+    axis.grid(visible=False)
+    axis.spines[:].set(visible=True, color="0.7", linewidth=0.6)
+
+
+def mixed_colours(probs: Float[np.ndarray, "*batch c"]) -> Float[np.ndarray, "*batch 3"]:
+    """Return the colours of the classes mixed by their probabilities, paler the less is known.
+
+    Examples
+    --------
+    >>> mixed_colours(np.full(4, 0.25))
+    array([1., 1., 1.])
+    """
+    known = (probs.max(-1, keepdims=True) - 1.0 / _N_CLASSES) / (1.0 - 1.0 / _N_CLASSES)
+    palette = np.array([[int(c[i : i + 2], 16) / 255.0 for i in (1, 3, 5)] for c in SERIES_COLOURS[:_N_CLASSES]])
+    return 1.0 - 0.7 * np.clip(known, 0.0, 1.0) * (1.0 - probs @ palette)
+
+
+_COMMON = {"n_rows": 300, "n_test": 4000, "max_iter": 200, "constant_variance": 1000.0, "n_grid": 45}
+PRESETS: dict[str, Settings] = {
+    "smoke": {**_COMMON, "n_rows": 60, "n_test": 500, "max_iter": 15, "n_seeds": 1, "n_grid": 9},
+    "laptop": {**_COMMON, "n_seeds": 3},
+    "paper": {**_COMMON, "n_rows": 400, "n_seeds": 10},
+}
+
+register(
+    Experiment(
+        name="vgp-toy",
+        title="Variational Gaussian process classification of four classes in the plane, with alpha_eps learnt",
+        presets=PRESETS,
+        tasks=_tasks,
+        run=_run,
+        draw=_draw,
+        summarise=_summarise,
+    )
+)

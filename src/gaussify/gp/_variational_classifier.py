@@ -1,0 +1,376 @@
+"""Gaussian process classification by stochastic variational inference, as a reference."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from gaussify._estimators import (
+    FIRST_ALPHA,
+    CheckedClassifier,
+    Criterion,
+    Floats,
+    Indices,
+    LabelParameters,
+    LikelihoodKind,
+    as_alpha,
+    distinct_rows,
+    is_auto,
+)
+from gaussify._numerics import noting_jitter
+from gaussify._validation import as_concentration
+from gaussify.exceptions import InvalidArgumentError, JitterWarning
+from gaussify.gp._choice import make_table
+from gaussify.gp._classifier import GPClassifier
+from gaussify.gp._inducing import InducingInit, first_points
+from gaussify.gp._kernels import first_scales, make_kernel
+from gaussify.gp._models import Latents, SparseModel, SparsePosterior
+from gaussify.gp._objective import SortedRows
+from gaussify.gp._parameters import ParameterReader
+from gaussify.gp._scaling import Scaling, ScalingKind, fit_scaling
+from gaussify.gp._variational import (
+    COLD_RATE,
+    WARM_RATE,
+    Checkpoint,
+    Optimizer,
+    Start,
+    TrainingSettings,
+    VariationalTrainer,
+    train,
+)
+from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PredictiveMethod, PseudoTargets
+
+_MATCHED = "matched"
+
+
+class VariationalGPClassifier(CheckedClassifier):
+    r"""Sparse Gaussian process classification by stochastic variational inference: the usual way, as a reference.
+
+    Where :class:`~gaussify.GPClassifier` has the posterior in closed form, here a free Gaussian of every latent's
+    weights, kernel and inducing points maximise the bound on the evidence of the exact likelihood, a minibatch at a
+    time. A step costs n m² for each class. It can begin where a matched model ends, with the very same predictions, and
+    so shows how much there is left to gain.
+
+    It is a reference, without files, further rows or merging: what to keep is the matched model.
+
+    Parameters
+    ----------
+    kernel : gpytorch.kernels.Kernel, {"rbf", "matern12", "matern32", "matern52", "linear"} or None
+        Covariance of the latents, which share it, as for :class:`~gaussify.GPClassifier`.
+    n_inducing : int
+        Number of inducing points, or of distinct rows if these are fewer.
+    warm_start : None, "matched" or GPClassifier
+        Where to begin: with the prior (None, or False); with a matched model of the same rows and parameters, which is
+        fitted first; or with one that is fitted already, to the same classes and columns, and stays as it is. From a
+        matched model come kernel, inducing points, scaling, likelihood and temperature, and its posterior.
+        (scikit-learn's ``clone`` empties a model that is given; ``"matched"`` suits pipelines and searches.)
+    optimizer : {"natural", "adam"}
+        How the Gaussians of the weights are learnt: by natural gradients, or by Adam.
+    likelihood : {"auto", "softmax", "logistic"}
+        One latent a class, or for two classes a single one; ``"auto"`` is softmax.
+    scaling : {"standard", "quantile", None}
+        Of inputs, as for :class:`~gaussify.GPClassifier`.
+    inducing : {"kmeans", "greedy"} or array-like of shape (n_inducing, n_features)
+        Where inducing points begin.
+    learn_inducing : bool
+        Whether they move.
+    batch_size : int
+        Rows of a minibatch.
+    max_iter : int
+        Steps, each with one minibatch; with 0, a matched model stays as it is.
+    learning_rate : float or "auto"
+        Of Adam, which falls to a tenth; 0 leaves kernel and inducing points where they begin. ``"auto"`` is 0.1, or
+        0.02 after a matched model, which longer steps would first lead away from.
+    natural_rate : float
+        Length of natural gradient steps, up to 1, which falls to a tenth.
+    predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
+        How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
+    verbose : bool
+        Whether to print the progress.
+    random_state : int
+        Seed of the first inducing points and of minibatches.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+    kernel_ : gpytorch.kernels.Kernel
+        With the parameters that were learnt, for scaled inputs.
+    inducing_points_ : ndarray of shape (m, n_features)
+        In scaled units.
+    temperature_ : float
+        That latents are divided by: that of the matched model, or one.
+    bound_ : float
+        On the evidence of all rows, at the end, without priors of the kernel.
+    history_ : list of Checkpoint
+        Step, seconds and mean bound of the minibatches since the one before, about fifty times.
+    n_iter_ : int
+        Steps that were gone.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = VariationalGPClassifier(n_inducing=20, max_iter=50).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2])
+    0.95
+
+    What there is to gain beyond a matched model:
+
+    >>> matched = GPClassifier(n_inducing=20).fit(X[::2], y[::2])
+    >>> same = VariationalGPClassifier(warm_start=matched, max_iter=0).fit(X[::2], y[::2])
+    >>> better = VariationalGPClassifier(warm_start=matched, max_iter=50).fit(X[::2], y[::2])
+    >>> same.bound_ < better.bound_
+    True
+    """
+
+    _one_class_remedy = "Hyperparameters are learnt too, and one class tells nothing about them."
+
+    n_features_in_: int
+    temperature_: float
+    bound_: float
+    history_: list[Checkpoint]
+    n_iter_: int
+    _given: "_Given"
+    _scaling: Scaling
+    _likelihood: ClassLikelihood
+    _posterior: SparsePosterior
+
+    def __init__(
+        self,
+        kernel: Any = None,  # checked when they are used, as scikit-learn wants it
+        n_inducing: Any = 100,
+        *,
+        warm_start: Any = None,
+        optimizer: Any = "natural",
+        likelihood: Any = "auto",
+        scaling: Any = "standard",
+        inducing: Any = "kmeans",
+        learn_inducing: Any = True,
+        batch_size: Any = 500,
+        max_iter: Any = 500,
+        learning_rate: Any = "auto",
+        natural_rate: Any = 0.1,
+        predictive: Any = "quadrature",
+        verbose: Any = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.n_inducing = n_inducing
+        self.warm_start = warm_start
+        self.optimizer = optimizer
+        self.likelihood = likelihood
+        self.scaling = scaling
+        self.inducing = inducing
+        self.learn_inducing = learn_inducing
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.natural_rate = natural_rate
+        self.predictive = predictive
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def predict_latent(self, X: Any) -> tuple[Floats, Floats]:
+        """Return mean and variance of the latents, (n, n_latents) each, divided by the temperature and its square."""
+        mean, variance = self._latent(self._check_features(X))
+        return mean.numpy(), variance.numpy()
+
+    def _begin(self, n_features: int) -> None:
+        self._given = _checked(self)
+
+    def _make_room(self, places: Indices, classes: NDArray) -> None:
+        self._given.label.check_number_of_classes(len(classes), type(self).__name__)
+
+    @torch.inference_mode(False)  # whatever the caller does, gradients are needed here
+    @torch.enable_grad()
+    def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+        given, owner = self._given, type(self).__name__
+        distinct = distinct_rows(X, labels, sample_weight, seed=given.training.seed)
+        if len(np.unique(distinct.labels)) < 2:
+            raise InvalidArgumentError(
+                f"{owner} needs rows of at least two classes that 'sample_weight' leaves any weight; got only the "
+                f"class {self.classes_[distinct.labels[0]]!s}."
+            )
+        matched = given.warm_start
+        if isinstance(matched, GPClassifier):
+            self._check_matched(matched)
+        elif matched is not None:
+            matched = self._matched_classifier().fit(X, self.classes_[labels], sample_weight)
+        if matched is None:
+            self._scaling = fit_scaling(distinct.features, distinct.weight, given.scaling)
+        else:
+            self._scaling = matched._scaling
+        rows = SortedRows.of(
+            torch.from_numpy(self._scaling(distinct.features)),
+            torch.from_numpy(distinct.labels),
+            torch.from_numpy(distinct.weight),
+            n_classes=len(self.classes_),
+        )
+        self._likelihood, start = self._cold_start(rows) if matched is None else matched_start(matched)
+        trainer = VariationalTrainer(rows, self._likelihood.expected_log_prob, start, given.training)
+        with noting_jitter() as jitters:
+            self.history_ = train(trainer, given.max_iter, verbose=given.verbose)
+            self.bound_ = trainer.bound()
+        if jitters:
+            warnings.warn(f"{len(jitters)} times in {given.max_iter} steps: {jitters[-1]}", JitterWarning, stacklevel=2)
+        self.n_iter_, self.temperature_ = given.max_iter, trainer.temperature
+        self._posterior = trainer.latent_posterior
+        self.kernel_ = trainer.kernel
+        self.kernel_.zero_grad()
+        self.inducing_points_ = trainer.points.detach().numpy()
+
+    def _cold_start(self, rows: SortedRows) -> tuple[ClassLikelihood, Start]:
+        given = self._given
+        likelihood = given.label.likelihood(rows.n_classes, LikelihoodMethod.VARIATIONAL, as_alpha(FIRST_ALPHA))
+        points = given.inducing
+        if isinstance(points, Tensor):
+            points = torch.from_numpy(self._scaling(points.numpy()))
+        return likelihood, cold_start(
+            rows, likelihood, self.kernel, given.n_inducing, points, given.training.seed, owner=type(self).__name__
+        )
+
+    def _matched_classifier(self) -> GPClassifier:
+        """A matched model of the same parameters."""
+        same = ("likelihood", "scaling", "inducing", "learn_inducing", "predictive", "verbose", "random_state")
+        return GPClassifier(self.kernel, self.n_inducing, **{name: getattr(self, name) for name in same})
+
+    def _check_matched(self, matched: GPClassifier) -> None:
+        """Refuse a matched model of other classes or columns, or without what can be taken over."""
+        which = f"The 'warm_start' parameter of {type(self).__name__} must be a fitted GPClassifier"
+        try:
+            check_is_fitted(matched, "classes_")
+        except NotFittedError:
+            raise InvalidArgumentError(
+                f"{which}; got one that is not fitted (scikit-learn's clone empties models). Fit it, or give "
+                f"'{_MATCHED}'."
+            ) from None
+        if not isinstance(matched._model, SparseModel) or len(matched._model.features) > 1:
+            raise InvalidArgumentError(
+                f"{which} with inducing points and one kernel for all latents; got n_inducing={matched.n_inducing}, "
+                f"shared_kernel={matched.shared_kernel}."
+            )
+        if not np.array_equal(matched.classes_, self.classes_):
+            raise InvalidArgumentError(
+                f"{which} of the same classes as 'y', {self.classes_.tolist()}; got {matched.classes_.tolist()}."
+            )
+        names = [list(getattr(model, "feature_names_in_", [])) for model in (self, matched)]
+        if matched.n_features_in_ != self.n_features_in_ or (all(names) and names[0] != names[1]):
+            raise InvalidArgumentError(
+                f"{which} of the same columns as 'X', {names[0] or self.n_features_in_}; got "
+                f"{names[1] or matched.n_features_in_}."
+            )
+
+    def _probs(self, X: Floats) -> Floats:
+        mean, variance = self._latent(X)
+        return self._likelihood.predict_proba(mean, variance, self._given.label.predictive).numpy()
+
+    def _latent(self, X: Floats) -> Latents:
+        mean, variance = self._posterior(torch.from_numpy(self._scaling(X)))
+        return mean / self.temperature_, variance / self.temperature_**2
+
+
+def cold_start(
+    rows: SortedRows,
+    likelihood: ClassLikelihood,
+    kernel: Any = None,
+    n_inducing: int = 100,
+    inducing: InducingInit | Float[Tensor, "m d"] = InducingInit.KMEANS,
+    seed: int = 0,
+    *,
+    owner: str = "cold_start",
+) -> Start:
+    """Return the prior, with kernel and inducing points where :class:`~gaussify.GPClassifier` begins.
+
+    Examples
+    --------
+    >>> from gaussify import SoftmaxLikelihood
+    >>> rows = SortedRows.of(torch.eye(4).double(), torch.tensor([0, 0, 1, 1]), n_classes=2)
+    >>> cold_start(rows, SoftmaxLikelihood(2), n_inducing=2).points.shape
+    torch.Size([2, 4])
+    """
+    table = PseudoTargets(*(part.double() for part in likelihood.target_table()))
+    own = make_kernel(kernel, *first_scales(rows, table), owner=owner)
+    if isinstance(inducing, InducingInit):
+        inducing = first_points(inducing, n_inducing, rows.features, rows.weight, own, seed)
+    return Start.cold(own, inducing, table)
+
+
+def matched_start(matched: GPClassifier) -> tuple[ClassLikelihood, Start]:
+    """Return the likelihood of a fitted sparse classifier whose latents share a kernel, and all that it has learnt.
+
+    Examples
+    --------
+    >>> matched = GPClassifier(n_inducing=2, max_iter=0).fit([[0.0], [1.0], [2.0]], [0, 0, 1])
+    >>> matched_start(matched)[1].temperature == matched.temperature_
+    True
+    """
+    assert isinstance(matched._model, SparseModel)
+    likelihood, table = make_table(matched._given.label, len(matched.classes_), matched._choice)
+    return likelihood, Start.matched(matched._model, table, matched.temperature_)
+
+
+class _Given(NamedTuple):
+    """The parameters, checked."""
+
+    label: LabelParameters
+    warm_start: GPClassifier | str | None
+    n_inducing: int
+    inducing: InducingInit | Float[Tensor, "m d"]
+    scaling: ScalingKind | None
+    max_iter: int
+    training: TrainingSettings
+    verbose: bool
+
+
+def _checked(estimator: VariationalGPClassifier) -> _Given:
+    """Return what the parameters mean, or say which of them is wrong, and why."""
+    owner, read = type(estimator).__name__, ParameterReader(estimator)
+
+    def number(name: str, *, allow_zero: bool = False) -> float:
+        return float(as_concentration(getattr(estimator, name), name=name, owner=owner, allow_zero=allow_zero))
+
+    start = None if estimator.warm_start is False else estimator.warm_start
+    if not (start is None or isinstance(start, GPClassifier) or (isinstance(start, str) and start == _MATCHED)):
+        raise InvalidArgumentError(
+            f"The 'warm_start' parameter of {owner} must be None, '{_MATCHED}' or a fitted GPClassifier; got {start!r}."
+        )
+    if is_auto(estimator.learning_rate):
+        learning_rate = COLD_RATE if start is None else WARM_RATE
+    else:
+        learning_rate = number("learning_rate", allow_zero=True)
+    natural_rate = number("natural_rate")
+    if natural_rate > 1.0:
+        raise InvalidArgumentError(f"The 'natural_rate' parameter of {owner} must be at most 1; got {natural_rate:g}.")
+    kind = read.option("likelihood", LikelihoodKind)
+    return _Given(
+        LabelParameters(
+            method=LikelihoodMethod.VARIATIONAL,
+            alpha_eps=as_alpha(FIRST_ALPHA),
+            temperature=1.0,
+            kind=LikelihoodKind.SOFTMAX if kind is LikelihoodKind.AUTO else kind,
+            label_variance=1.0,
+            criterion=Criterion.LEAVE_ONE_OUT,
+            predictive=read.option("predictive", PredictiveMethod),
+        ),
+        start,
+        read.count("n_inducing", 1),
+        read.inducing(),
+        read.scaling(),
+        read.count("max_iter", 0),
+        TrainingSettings(
+            read.option("optimizer", Optimizer),
+            read.count("batch_size", 1),
+            learning_rate,
+            natural_rate,
+            read.truth("learn_inducing"),
+            read.seed(),
+        ),
+        read.truth("verbose"),
+    )
