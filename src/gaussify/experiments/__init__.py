@@ -13,6 +13,7 @@ from gaussify.experiments import _streaming_toy as _streaming_toy
 from gaussify.experiments import _updates as _updates
 from gaussify.experiments import _vgp_toy as _vgp_toy
 from gaussify.experiments import _vgp_uci as _vgp_uci
+from gaussify.experiments import _vgp_warm_start as _vgp_warm_start
 from gaussify.experiments._registry import Experiment, all_experiments, get, register
 from gaussify.experiments._results import read_records, write_records
 from gaussify.experiments._runner import TaskFailedError, load, result_folder, run, task_seed

@@ -1,0 +1,61 @@
+"""The bound as the objective beside matched choices: what is run, and what counts as the best choice."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from gaussify import GPClassifier
+from gaussify.experiments import get, load, run
+from gaussify.experiments._results import group
+from gaussify.experiments._vgp_uci import METHODS, at_temperature, best_matched, bound_per_row
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = run(get("vgp-uci"), "smoke", tmp_path_factory.mktemp("vgp-uci"))
+    return load(folder), folder
+
+
+def test_every_choice_is_there_with_both_temperatures(results):
+    records, _ = results
+    settings = get("vgp-uci").settings("smoke")
+    choices = group(records, "objective", "method", "alpha_eps", "temperature")
+    assert len(choices) == 2 * (1 + len(METHODS) * len(settings["alpha_eps"]))
+    assert all([record["split"] for record in own] == [0, 1] for own in choices.values())
+    assert all(record["used_temperature"] == 1.0 for record in records if record["temperature"] == "one")
+    elbo = [record for record in records if record["objective"] == "elbo"]
+    assert all(record["used_alpha_eps"] not in settings["alpha_eps"] for record in elbo)
+
+
+def test_the_best_choice_is_one_for_all_splits():
+    def record(method, split, nll):
+        return {"objective": "matched", "method": method, "alpha_eps": 0.1, "split": split, "nll": nll}
+
+    records = [record("moment", 0, 0.1), record("moment", 1, 0.5), record("laplace", 0, 0.2), record("laplace", 1, 0.2)]
+    elbo = record("auto", 0, 0.0) | {"objective": "elbo"}
+    assert best_matched([*records, elbo]) == records[2:]
+
+
+def test_the_summary_compares_with_the_best_choice(results):
+    records, folder = results
+    rows = get("vgp-uci").summarise(records)
+    assert [(row["temperature"], row["objective"]) for row in rows] == [
+        (temperature, objective) for temperature in ("one", "chosen") for objective in ("elbo", "matched")
+    ]
+    for elbo, matched in zip(rows[::2], rows[1::2], strict=True):
+        assert elbo["at_least_as_good"] == (elbo["nll"] <= matched["nll"])
+        own = [r for r in records if r["objective"] == "matched" and r["temperature"] == matched["temperature"]]
+        means = [np.mean([r["nll"] for r in some]) for some in group(own, "method", "alpha_eps").values()]
+        assert matched["nll"] == pytest.approx(min(means), abs=1e-4)
+    get("vgp-uci").draw(records, folder)
+    assert (folder / "temperature-one.png").exists()
+
+
+def test_another_temperature_is_that_of_a_model_fitted_with_it():
+    X, y = load_iris(return_X_y=True)
+    options = {"n_inducing": 10, "alpha_eps": 0.1, "max_iter": 5}
+    model, same = GPClassifier(**options).fit(X, y), GPClassifier(**options, temperature=1.0).fit(X, y)
+    twin = at_temperature(model, 1.0)
+    assert model.temperature_ != 1.0
+    assert np.array_equal(twin.predict_proba(X), same.predict_proba(X))
+    assert bound_per_row(twin, X, y) == bound_per_row(same, X, y) != bound_per_row(model, X, y)
