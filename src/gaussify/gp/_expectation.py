@@ -30,7 +30,7 @@ from gaussify.gp._cross import CrossKernel
 from gaussify.gp._objective import SortedRows
 from gaussify.likelihoods import ClassLikelihood
 
-_ELEMENTS = 1 << 19  # of the features of a chunk, for every latent: they stay in the cache, and leave work for threads
+_ELEMENTS = 1 << 20  # of the features of a chunk, for every latent: they stay in the cache, and leave work for threads
 
 ExpectedLogProb = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Of labels (n,), for means and variances (n, l) of latents."""

@@ -117,16 +117,14 @@ def learn_sparse_elbo(
     Parameters
     ----------
     batch_size : int or None
-        Rows that expectations are over; by default so many that those of all latents cost no more than with all rows of
-        two classes.
+        Rows that expectations are over, or :func:`default_batch`.
     seed : int
         Of the rows.
     """
     k, z, log_alpha = copy.deepcopy(start[0]), start[1].clone().requires_grad_(learn_points), _log_alpha(family)
     table, n = family.targets(family.alpha_eps), len(rows.labels)
     constant_variance = mean_variance(table)
-    if batch_size is None:
-        batch_size = max(_FEWEST_ROWS, -(-2 * n // table.mean.shape[1]))
+    batch_size = default_batch(n, table.mean.shape[1]) if batch_size is None else batch_size
     generator = torch.Generator().manual_seed(seed)
 
     def objective() -> float:
@@ -152,6 +150,17 @@ def learn_sparse_elbo(
     for report in reports:
         features = InducingFeatures.of(copy.deepcopy(k), z.detach().clone())
         yield ElboRound(features, log_alpha.detach().exp(), report)
+
+
+def default_batch(n_rows: int, n_latents: int) -> int:
+    """Return over how many rows expectations of all latents cost what those of two latents cost over all.
+
+    Examples
+    --------
+    >>> default_batch(10_000, 2), default_batch(10_000, 8), default_batch(10_000, 100)
+    (10000, 2500, 1000)
+    """
+    return max(_FEWEST_ROWS, -(-2 * n_rows // n_latents))
 
 
 def learn_exact_elbo(

@@ -1,0 +1,249 @@
+"""Learning by the bound on the exact model: rounds with other rows, methods by their bounds, and when it ends."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_iris
+
+import gaussify.gp._classifier as classifier
+import gaussify.gp._learning as learning
+from gaussify import GPClassifier, SoftmaxLikelihood
+from gaussify.exceptions import JitterWarning, NumericalError
+from gaussify.gp._choice import LabelChoice
+from gaussify.gp._kernels import make_kernel
+from gaussify.gp._learning import ElboFamily, SearchSettings, default_batch, learn_sparse_elbo
+from gaussify.gp._objective import SortedRows
+from gaussify.gp._search import climb
+from gaussify.likelihoods import LikelihoodMethod
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 2))
+Y = (X[:, 0] + 0.5 * RNG.normal(size=300) > 0.0).astype(int) + (X[:, 1] > 1.0)
+MANY = {"n_inducing": 8, "sample_size": 60, "max_iter": 6, "objective": "elbo"}  # 60 rows are judged
+
+
+# --- Adam with samples ---------------------------------------------------------------------------------------------
+
+
+def climber(values, x, **options):
+    """Climb to x = 1, with these values (or errors) in place of the objective's, where they are not None."""
+    left = iter(values)
+
+    def objective():
+        value = -(x - 1.0).square()
+        value.backward()
+        found = next(left, None)
+        if isinstance(found, Exception):
+            raise found
+        return value.item() if found is None else found
+
+    common = {"scale": 1.0, "max_iter": 40, "n_rounds": 4, "tol": -1.0}
+    return climb(objective, [x], **common | options)
+
+
+def number():
+    return torch.tensor(0.0, dtype=torch.float64, requires_grad=True)
+
+
+def test_rounds_are_of_equal_length_and_their_values_means():
+    x = number()
+    reports = list(climber([1.0] * 10 + [2.0] * 10 + [3.0, 5.0] * 5, x))
+    assert [report.n_iterations for report in reports] == [10, 20, 30, 40]
+    assert [report.value for report in reports][:3] == [1.0, 2.0, 4.0]
+    assert 0.2 < x.item() < 1.0
+
+
+@pytest.mark.parametrize(("max_iter", "lengths"), [(3, [1, 2, 3]), (1, [1]), (0, [])])
+def test_there_may_be_fewer_steps_than_rounds(max_iter, lengths):
+    assert [report.n_iterations for report in climber([], number(), max_iter=max_iter)] == lengths
+
+
+def test_it_ends_when_a_round_gains_little():
+    reports = list(climber([1.0] * 10 + [2.0] * 10 + [2.05] * 20, number(), tol=0.1))
+    assert [report.converged for report in reports] == [False, False, True]
+
+
+@pytest.mark.parametrize("failure", [NumericalError("no factor"), float("nan"), float("inf")])
+def test_where_there_is_no_value_it_goes_on_from_the_last_with_shorter_steps(failure):
+    x, smooth = number(), number()
+    (report,) = climber([None] * 5 + [failure], x, max_iter=20, n_rounds=1)
+    list(climber([], smooth, max_iter=20, n_rounds=1))
+    assert (report.n_iterations, report.n_evaluations, report.n_restarts) == (20, 21, 1)
+    assert 0.0 < x.item() < smooth.item()
+
+
+@pytest.mark.parametrize("failures", [[float("nan")], [None, *[float("nan")] * 9]], ids=["at once", "for ever"])
+def test_it_gives_up(failures):
+    with pytest.raises(NumericalError, match="no finite value"):
+        list(climber(failures, number()))
+
+
+def test_what_is_added_to_diagonals_is_announced_once_a_round():
+    from gaussify._numerics import stable_cholesky
+
+    x = number()
+
+    def objective():
+        stable_cholesky(torch.ones(2, 2).double())
+        (-x.square()).backward()
+        return 0.0
+
+    with pytest.warns(JitterWarning, match="6 times in 6 evaluations"):
+        list(climb(objective, [x], scale=1.0, max_iter=6, n_rounds=1, tol=0.0))
+
+
+# --- rounds --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def problem():
+    rows = SortedRows.of(torch.from_numpy(X), torch.from_numpy(Y), n_classes=3)
+    likelihood = SoftmaxLikelihood(3)
+    family = ElboFamily(
+        LikelihoodMethod.VARIATIONAL,
+        lambda alpha_eps: SoftmaxLikelihood(3, alpha_eps).target_table(),
+        likelihood.expected_log_prob,
+        torch.tensor(0.1, dtype=torch.float64),
+        learns_alpha=True,
+    )
+    kernel = make_kernel(None, torch.ones(2).double(), 4.0, owner="test")
+    return rows, family, (kernel, rows.features[::40].clone())
+
+
+def learn(problem, **options):
+    rows, family, start = problem
+    settings = SearchSettings(shared_kernel=True, max_iter=options.pop("max_iter", 8), tol=-1.0, verbose=False)
+    options = {"learn_points": True, "batch_size": None, "seed": 0} | options
+    return learn_sparse_elbo(rows, family, start, settings, **options)
+
+
+@pytest.fixture
+def samples(monkeypatch):
+    """Which rows the expectation of each evaluation was over."""
+    found, original = [], learning.accumulate_elbo
+
+    def spy(*arguments, sample, **options):
+        found.append(sample)
+        return original(*arguments, sample=sample, **options)
+
+    monkeypatch.setattr(learning, "accumulate_elbo", spy)
+    return found
+
+
+def test_each_step_is_with_other_rows_and_repeats_by_its_seed(problem, samples):
+    first = list(learn(problem, batch_size=50))
+    assert len(samples) == 8
+    assert all(len(sample) == 50 and bool((sample.diff() > 0).all()) for sample in samples)
+    assert len({tuple(sample.tolist()) for sample in samples}) == 8
+    again, other = list(learn(problem, batch_size=50)), list(learn(problem, batch_size=50, seed=1))
+    assert torch.equal(first[-1].features.points, again[-1].features.points)
+    assert not torch.equal(first[-1].features.points, other[-1].features.points)
+
+
+@pytest.mark.parametrize("batch_size", [None, 300, 1000])
+def test_with_all_rows_there_is_one_round(problem, samples, batch_size):
+    (found,) = learn(problem, batch_size=batch_size)
+    assert all(sample is None for sample in samples)
+    assert found.report.n_iterations <= 8
+
+
+def test_what_a_round_gives_does_not_change_with_the_next(problem):
+    kernel, points = copy.deepcopy(problem[2][0]), problem[2][1].clone()
+    rounds = learn(problem, batch_size=50)
+    first = next(rounds)
+    kept = copy.deepcopy(first.features.kernel.state_dict()), first.features.points.clone(), first.alpha_eps.clone()
+    rest = list(rounds)
+    assert len(rest) == 3
+    assert all(torch.equal(first.features.kernel.state_dict()[name], kept[0][name]) for name in kept[0])
+    assert torch.equal(first.features.points, kept[1])
+    assert torch.equal(first.alpha_eps, kept[2])
+    assert not torch.equal(rest[-1].features.points, kept[1])
+    assert torch.equal(problem[2][1], points)  # nor does the start
+    assert all(torch.equal(a, b) for a, b in zip(problem[2][0].parameters(), kernel.parameters(), strict=True))
+
+
+def test_samples_of_half_of_the_rows_learn_what_all_rows_do(problem):
+    all_rows = list(learn(problem, max_iter=100))[-1]
+    half = list(learn(problem, max_iter=300, batch_size=150))[-1]
+    rows, family, _ = problem
+
+    def bound(found):
+        start = found.features.kernel, found.features.points
+        own = (rows, family._replace(alpha_eps=found.alpha_eps), start)
+        return next(learn(own, max_iter=0)).report.value
+
+    before = next(learn(problem, max_iter=0)).report.value
+    assert bound(half) > before + 0.8 * (bound(all_rows) - before)
+
+
+def test_the_default_costs_what_two_latents_cost_over_all_rows():
+    assert default_batch(10_000, 1) >= 10_000
+    assert default_batch(12_000, 2) == 12_000
+    assert default_batch(13_000, 26) == 1000
+    assert default_batch(48_509, 11) == 8820
+    assert default_batch(200, 5) == 1000  # which is all
+
+
+# --- the classifier ------------------------------------------------------------------------------------------------
+
+
+def judge(monkeypatch, *scores):
+    """Let choices have these scores, one after the other."""
+    left = list(scores)
+
+    def choose(self, model, rows, places, label):
+        return LabelChoice(label.method, label.alpha_eps, 1.0, left.pop(0))
+
+    monkeypatch.setattr(classifier.GPClassifier, "_choose", choose)
+    return left
+
+
+def test_it_ends_before_rows_that_it_has_not_seen_are_predicted_worse(monkeypatch):
+    left = judge(monkeypatch, -0.5, -0.4, -0.3, -0.35, -0.1)
+    model = GPClassifier(**MANY, batch_size=100, tol=1e-300).fit(X, Y)
+    assert left == [-0.1]  # the round after the worse one did not happen
+    assert model.score_ == -0.3
+    assert model.n_iter_ == 3  # two of four rounds, of six steps in all
+
+
+def test_if_nothing_is_better_the_matched_hyperparameters_stay(monkeypatch):
+    left = judge(monkeypatch, -0.5, -0.6)
+    model = GPClassifier(**MANY).fit(X, Y)
+    assert not left
+    assert (model.score_, model.n_iter_, model.alpha_eps_) == (-0.5, 0, pytest.approx(0.02))
+    monkeypatch.undo()
+    matched = GPClassifier(**MANY | {"objective": "matched"}, alpha_eps=0.02, temperature=1.0).fit(X, Y)
+    assert np.array_equal(model.inducing_points_, matched.inducing_points_)
+    assert np.array_equal(model.predict_proba(X), matched.predict_proba(X))
+    assert -300.0 * 3.0 < model.objective_value_ < 0.0  # the bound, not the evidence of the Gaussian model
+
+
+def test_few_rows_which_all_take_part_do_not_end_it(monkeypatch):
+    judge(monkeypatch, -0.5, -0.6)
+    model = GPClassifier(**MANY | {"sample_size": 300}).fit(X, Y)
+    assert model.score_ == -0.6
+    assert model.n_iter_ > 0
+
+
+@pytest.mark.parametrize("n_inducing", [None, 10], ids=["exact", "sparse"])
+def test_the_method_is_that_of_largest_bound(n_inducing):
+    features, labels = load_iris(return_X_y=True)
+    common = {"n_inducing": n_inducing, "objective": "elbo", "max_iter": 15}
+    auto = GPClassifier(**common, method="auto").fit(features, labels)
+    methods = ("variational", "moment", "laplace", "moment-ori")
+    alone = {method: GPClassifier(**common, method=method).fit(features, labels) for method in methods}
+    best = max(alone, key=lambda method: alone[method].objective_value_)
+    assert auto.method_ == best
+    assert auto.objective_value_ > alone["laplace"].objective_value_ + 5.0
+
+
+def test_given_numbers_stay_with_every_method():
+    model = GPClassifier(**MANY, method="auto", alpha_eps=0.07).fit(X, Y)
+    assert model.alpha_eps_ == pytest.approx(0.07)
+
+
+def test_progress_is_printed(capsys):
+    GPClassifier(**MANY, batch_size=100, verbose=True).fit(X, Y)
+    assert "exact model, iteration 1: objective" in capsys.readouterr().out
