@@ -18,7 +18,6 @@ from gaussify.gp._expectation import sampled_expectation
 from gaussify.gp._learning import ElboFamily, SearchSettings, learn_exact_elbo
 from gaussify.gp._models import mean_variance
 from gaussify.gp._objective import SortedRows, factorise
-from gaussify.likelihoods import LikelihoodMethod
 from gaussify.posterior import ClassStatistics
 
 N, M, D, V = 40, 8, 3, 50.0
@@ -189,7 +188,7 @@ def test_the_learnt_alpha_eps_is_at_least_as_good_as_any_of_a_grid(method):
         return SoftmaxLikelihood(3, alpha_eps, method).target_table()
 
     first = torch.tensor(0.1, dtype=torch.float64)
-    family = ElboFamily(LikelihoodMethod(method), targets, likelihood.expected_log_prob, first, learns_alpha=True)
+    family = ElboFamily(targets, likelihood.expected_log_prob, first, learns_alpha=True)
     settings = SearchSettings(shared_kernel=True, max_iter=100, tol=1e-10, verbose=False)
     _, learnt, report = learn_exact_elbo(rows, family, kernel, settings)
     covariance = kernel(rows.features).to_dense() + mean_variance(targets(first))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.datasets import load_iris
 
-import gaussify.gp._classifier as classifier
+import gaussify.gp._fitting as fitting
 import gaussify.gp._learning as learning
 from gaussify import GPClassifier, SoftmaxLikelihood
 from gaussify.exceptions import JitterWarning, NumericalError
@@ -16,7 +16,6 @@ from gaussify.gp._kernels import make_kernel
 from gaussify.gp._learning import ElboFamily, SearchSettings, default_batch, learn_sparse_elbo
 from gaussify.gp._objective import SortedRows
 from gaussify.gp._search import climb
-from gaussify.likelihoods import LikelihoodMethod
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 2))
@@ -102,7 +101,6 @@ def problem():
     rows = SortedRows.of(torch.from_numpy(X), torch.from_numpy(Y), n_classes=3)
     likelihood = SoftmaxLikelihood(3)
     family = ElboFamily(
-        LikelihoodMethod.VARIATIONAL,
         lambda alpha_eps: SoftmaxLikelihood(3, alpha_eps).target_table(),
         likelihood.expected_log_prob,
         torch.tensor(0.1, dtype=torch.float64),
@@ -193,10 +191,10 @@ def judge(monkeypatch, *scores):
     """Let choices have these scores, one after the other."""
     left = list(scores)
 
-    def choose(self, model, rows, places, label):
+    def choose(self, model, label):
         return LabelChoice(label.method, label.alpha_eps, 1.0, left.pop(0))
 
-    monkeypatch.setattr(classifier.GPClassifier, "_choose", choose)
+    monkeypatch.setattr(fitting._Fit, "choose", choose)
     return left
 
 
@@ -246,4 +244,4 @@ def test_given_numbers_stay_with_every_method():
 
 def test_progress_is_printed(capsys):
     GPClassifier(**MANY, batch_size=100, verbose=True).fit(X, Y)
-    assert "exact model, iteration 1: objective" in capsys.readouterr().out
+    assert "exact model with variational, iteration 1: objective" in capsys.readouterr().out

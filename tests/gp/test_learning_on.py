@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-import gaussify.gp._classifier as classifier
+import gaussify.gp._fitting as fitting
 from gaussify import GPClassifier
 from gaussify.gp._choice import LabelChoice
 from gaussify.likelihoods import LikelihoodMethod
@@ -20,21 +20,21 @@ def record(monkeypatch):
     """Every search: what it began with, and the reports it ended with."""
     searches = []
 
-    def spy(rows, table, start, **options):
+    def spy(rows, table, start, settings, **options):
         searches.append({"table": table, "start": start, "n_rows": len(rows.labels)})
-        features, reports = original(rows, table, start, **options)
+        features, reports = original(rows, table, start, settings, **options)
         searches[-1] |= {"features": features, "reports": reports}
         return features, reports
 
-    original = classifier.learn_sparse
-    monkeypatch.setattr(classifier, "learn_sparse", spy)
+    original = fitting.learn_sparse
+    monkeypatch.setattr(fitting, "learn_sparse", spy)
     return searches
 
 
 def judge(monkeypatch, *choices):
     """Let the choices be these, one after the other."""
     left = list(choices)
-    monkeypatch.setattr(classifier.GPClassifier, "_choose", lambda *_: left.pop(0))
+    monkeypatch.setattr(fitting._Fit, "choose", lambda *_: left.pop(0))
 
 
 def choice(alpha_eps, score, method="variational"):
@@ -81,7 +81,7 @@ def test_it_happens_only_where_other_targets_were_chosen(record, monkeypatch, op
 
 def test_the_choice_is_never_worse_for_it(monkeypatch):
     learnt_on = GPClassifier(**MANY).fit(X, Y)
-    monkeypatch.setattr(classifier, "have_other_targets", lambda *_: False)
+    monkeypatch.setattr(fitting, "have_other_targets", lambda *_: False)
     assert learnt_on.score_ >= GPClassifier(**MANY).fit(X, Y).score_
 
 

@@ -226,8 +226,8 @@ register(
                 **_COMMON,
                 "datasets": {
                     TOY: _TOY,
-                    "magic": {"n_inducing": 200, "seconds": 120.0},
-                    "letter": {"n_inducing": 200, "seconds": 480.0},
+                    "magic": {"n_inducing": 200, "seconds": 100.0},
+                    "letter": {"n_inducing": 200, "seconds": 300.0},
                 },
             },
             "paper": {

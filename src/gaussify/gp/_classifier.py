@@ -3,8 +3,6 @@
 import copy
 import os
 import warnings
-from collections.abc import Iterator
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,12 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gaussify._estimators import (
-    FIRST_ALPHA,
     Floats,
     Indices,
-    LabelParameters,
     StreamingClassifier,
-    as_alpha,
     check_other_model,
     distinct_rows,
     expect,
@@ -35,39 +30,21 @@ from gaussify._persistence import read_model, write_model
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._choice import (
     LabelChoice,
-    choose_label,
-    first_choice,
-    have_other_targets,
-    is_better,
     make_table,
 )
-from gaussify.gp._expectation import sampled_expectation
-from gaussify.gp._inducing import InducingInit, first_points
-from gaussify.gp._kernels import first_scales, kernel_form, make_kernel
-from gaussify.gp._learning import (
-    ElboFamily,
-    ElboRound,
-    SearchSettings,
-    learn_exact,
-    learn_exact_elbo,
-    learn_sparse,
-    learn_sparse_elbo,
-    with_more_points,
-)
+from gaussify.gp._fitting import fit_model
+from gaussify.gp._kernels import kernel_form, make_kernel
 from gaussify.gp._model_file import pack_choice, pack_model, unpack_choice, unpack_model, unpack_scaling
-from gaussify.gp._models import InducingFeatures, LatentModel, LatentPosterior, Latents, SparseModel
+from gaussify.gp._models import LatentModel, LatentPosterior, Latents, SparseModel
 from gaussify.gp._objective import SortedRows
-from gaussify.gp._parameters import Given, Objective, checked_parameters
+from gaussify.gp._parameters import Given, checked_parameters
 from gaussify.gp._scaling import Scaling, fit_scaling
 from gaussify.gp._search import SearchReport
-from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod
+from gaussify.likelihoods import ClassLikelihood
 from gaussify.posterior import without_rows
 
 _FORMAT = 1
 _MANY_ROWS = 5000  # whose exact model takes minutes and gigabytes
-_JUDGED_SHARE = 0.25  # of the rows, up to which they are left out of the search
-_N_TRIED = 20  # iterations by which methods are compared
-_EXACT_MODEL = "exact model, "
 _CUSTOM = "custom"  # stands for a kernel object in files
 _Model = TypeVar("_Model", bound="GPClassifier")
 
@@ -105,7 +82,8 @@ class GPClassifier(StreamingClassifier):
         before they are predicted worse, perhaps at once: a higher bound need not mean better predictions.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
-        ``criterion``, or by the bound for ``objective="elbo"``.
+        ``criterion``. With ``objective="elbo"`` hyperparameters are learnt with each, and compared by rows that no
+        search has seen, or where rows are few by their bounds.
     alpha_eps : float, one per class, "auto" or "per-class"
         Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.1 (or, from many
         rows, with 0.02 where the method allows it), and predictions go from 0.1 along a grid from 0.001 to 1 for as
@@ -482,157 +460,17 @@ class GPClassifier(StreamingClassifier):
                 f"{owner} needs rows of at least two classes to learn hyperparameters from; got only the class "
                 f"{self.classes_[distinct.labels[0]] if len(distinct.labels) else None!s}."
             )
-        n_rows = len(distinct.labels)
         self._scaling = fit_scaling(distinct.features, distinct.weight, given.scaling)
-        n_classes = len(self.classes_)
         rows = SortedRows.of(
             self._scaled(distinct.features),
             torch.from_numpy(distinct.labels),
             torch.from_numpy(distinct.weight),
-            n_classes=n_classes,
+            n_classes=len(self.classes_),
         )
-        # rows are in the order of a hash within each class, so those at regular distances are a sample
-        places = torch.linspace(0, n_rows - 1, min(n_rows, given.sample_size), dtype=torch.float64).round().long()
-        many_rows = len(places) <= _JUDGED_SHARE * n_rows
-        first = first_choice(given.label, n_classes, many_rows=many_rows)
-        _, table = make_table(given.label, n_classes, first)
-        kernel = make_kernel(self.kernel, *first_scales(rows, table), owner=owner)
-        settings = SearchSettings(given.shared_kernel, given.max_iter, given.tol, given.verbose)
-        if given.n_inducing is None:
-            self._learn_exact(rows, places, first, kernel, settings)
-        else:
-            self._learn_sparse(rows, places, first, kernel, settings, many_rows=many_rows)
+        if isinstance(given.inducing, Tensor):
+            given = given._replace(inducing=self._scaled(given.inducing.numpy()))
+        self._model, self._choice, self.search_ = fit_model(given, rows, self.kernel, owner=owner)
         self.objective_value_ = sum(report.value for report in self.search_)
-
-    def _learn_exact(
-        self, rows: SortedRows, places: Tensor, first: LabelChoice, kernel: Kernel, settings: SearchSettings
-    ) -> None:
-        given = self._given
-        _, table = make_table(given.label, rows.n_classes, first)
-        self._model, self.search_ = learn_exact(rows, table, kernel, settings)
-        label = given.label
-        if given.objective is Objective.ELBO:
-            (kernel,) = self._model.kernels
-            settings = settings._replace(title=_EXACT_MODEL)
-            found = [(f.method, *learn_exact_elbo(rows, f, kernel, settings)) for f in self._elbo_families(first)]
-            method, self._model, alpha_eps, report = max(found, key=lambda own: own[-1].value)
-            self.search_, label = [report], self._label(method, alpha_eps)
-        self._choice = self._choose(self._model, rows, places, label)
-
-    def _learn_sparse(
-        self,
-        rows: SortedRows,
-        places: Tensor,
-        first: LabelChoice,
-        kernel: Kernel,
-        settings: SearchSettings,
-        *,
-        many_rows: bool,
-    ) -> None:
-        given = self._given
-        # where rows are many, those that predictions are judged by have no say in where inducing points go
-        searched = rows.without(places) if many_rows else rows
-        search = partial(learn_sparse, searched, settings=settings, learn_points=given.learn_inducing)
-        _, table = make_table(given.label, rows.n_classes, first)
-        features, self.search_ = search(table, [(kernel, self._first_points(searched, kernel))])
-        if given.objective is Objective.ELBO:
-            features = self._follow_elbo(features[0], rows, searched, places, first, settings)
-        else:
-            self._model = SparseModel.of_rows(features, rows)
-            self._choice = self._choose(self._model, rows, places, given.label)
-            if many_rows and given.max_iter > 0 and have_other_targets(self._choice, first):
-                # other hyperparameters may be better for the targets that were chosen
-                _, table = make_table(given.label, rows.n_classes, self._choice)
-                with_title = settings._replace(title=f"again with {self._choice.method}, alpha_eps={self.alpha_eps_}: ")
-                again, reports = search(table, [(own.kernel, own.points) for own in features], settings=with_title)
-                model = SparseModel.of_rows(again, rows)
-                choice = self._choose(model, rows, places, given.label)
-                if is_better(choice, self._choice):
-                    self._model, features, self.search_, self._choice = model, again, reports, choice
-        if given.n_inducing_predict is not None:
-            features = with_more_points(features, given.n_inducing_predict, searched, given.seed)
-            self._model = SparseModel.of_rows(features, rows)
-            label = self._label(self._choice.method, self._choice.alpha_eps)
-            self._choice = self._choose(self._model, rows, places, label)
-
-    def _follow_elbo(
-        self,
-        features: InducingFeatures,
-        rows: SortedRows,
-        searched: SortedRows,
-        places: Tensor,
-        first: LabelChoice,
-        settings: SearchSettings,
-    ) -> list[InducingFeatures]:
-        """Learn on by the bound on the exact model; where some rows have no say in it, as long as they gain."""
-        is_judged, best = len(searched.labels) < len(rows.labels), None
-        for method, (own, alpha_eps, report) in self._elbo_rounds(features, searched, first, settings):
-            model = SparseModel.of_rows([own], rows)
-            choice = self._choose(model, rows, places, self._label(method, alpha_eps))
-            if is_judged and best is not None and not is_better(choice, best):
-                break  # the bound may rise while predictions get worse
-            best = choice
-            features, self._model, self._choice, self.search_ = own, model, choice, [report]
-        return [features]
-
-    def _elbo_rounds(
-        self, features: InducingFeatures, rows: SortedRows, first: LabelChoice, settings: SearchSettings
-    ) -> Iterator[tuple[LikelihoodMethod, ElboRound]]:
-        """The start, and what follows with the method that makes most of a few iterations."""
-        given = self._given
-        learn = partial(
-            learn_sparse_elbo,
-            rows,
-            start=(features.kernel, features.points),
-            learn_points=given.learn_inducing,
-            batch_size=given.batch_size,
-            seed=given.seed,
-        )
-        settings, families = settings._replace(title=_EXACT_MODEL), self._elbo_families(first)
-        best = families[0]
-        yield best.method, next(learn(best, settings=settings._replace(max_iter=0)))
-        if len(families) > 1:
-            short = settings._replace(max_iter=min(_N_TRIED, given.max_iter))
-            tried = [(family, list(learn(family, settings=short))[-1]) for family in families]
-            best, _ = max(tried, key=lambda own: own[1].report.value)
-        for own in learn(best, settings=settings):
-            yield best.method, own
-
-    def _elbo_families(self, first: LabelChoice) -> list[ElboFamily]:
-        """Of each method there is to choose from, that of the first search first."""
-        given, n_classes = self._given, len(self.classes_)
-
-        def family(method: LikelihoodMethod) -> ElboFamily:
-            # what the first search began with need not suit other methods
-            alpha_eps = first.alpha_eps if method is first.method else as_alpha(FIRST_ALPHA)
-            alpha_eps = alpha_eps if given.label.alpha_eps is None else given.label.alpha_eps
-            likelihood = given.label.likelihood(n_classes, method, alpha_eps)
-            return ElboFamily(
-                method,
-                lambda alpha_eps: given.label.likelihood(n_classes, method, alpha_eps).target_table(),
-                likelihood.expected_log_prob
-                if given.n_samples is None
-                else sampled_expectation(likelihood, given.n_samples, given.seed),
-                alpha_eps.expand(n_classes) if given.label.alpha_per_class else alpha_eps,
-                learns_alpha=given.label.alpha_eps is None,
-            )
-
-        return [family(method) for method in given.label.methods(n_classes)]
-
-    def _label(self, method: LikelihoodMethod, alpha_eps: Tensor) -> LabelParameters:
-        """Label parameters of which the temperature alone may be left to choose."""
-        return self._given.label._replace(method=method, alpha_eps=alpha_eps)
-
-    def _first_points(self, rows: SortedRows, kernel: Kernel) -> Float[Tensor, "m d"]:
-        given = self._given
-        assert given.n_inducing is not None
-        if isinstance(given.inducing, InducingInit):
-            return first_points(given.inducing, given.n_inducing, rows.features, rows.weight, kernel, given.seed)
-        return self._scaled(given.inducing.numpy())
-
-    def _choose(self, model: LatentModel, rows: SortedRows, places: Tensor, label: LabelParameters) -> LabelChoice:
-        some = rows.take(places)
-        return choose_label(model.judge(rows, places), some.labels, some.weight, label, rows.n_classes)
 
     def _probs(self, X: Floats) -> Floats:
         mean, variance = self._latent(X)

@@ -19,7 +19,7 @@ from gaussify.gp._kernels import add_log_priors
 from gaussify.gp._models import ExactModel, InducingFeatures, mean_variance, split_table
 from gaussify.gp._objective import SortedRows, accumulate_gradient
 from gaussify.gp._search import SearchReport, climb, maximise
-from gaussify.likelihoods import LikelihoodMethod, PseudoTargets
+from gaussify.likelihoods import PseudoTargets
 
 _FEWEST_ROWS = 1000  # that expectations are over, unless there are fewer
 _N_ROUNDS = 4  # of a search by samples of rows
@@ -82,7 +82,6 @@ def learn_sparse(
 class ElboFamily(NamedTuple):
     """What the bound on the exact model needs to know about labels."""
 
-    method: LikelihoodMethod
     targets: Callable[[Tensor], PseudoTargets]
     """The target table for an alpha_eps, with its graph."""
     expected_log_prob: ExpectedLogProb

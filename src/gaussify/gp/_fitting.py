@@ -1,0 +1,205 @@
+"""From rows to a model: hyperparameters by a search, and how labels become Gaussians by how rows are predicted.
+
+Where rows are many, those that predictions are judged by take no part in any search, so that searches can be compared
+by them.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gaussify._estimators import LabelParameters, plain
+from gaussify.gp._choice import LabelChoice, choose_label, first_choice, have_other_targets, is_better, make_table
+from gaussify.gp._expectation import sampled_expectation
+from gaussify.gp._inducing import InducingInit, first_points
+from gaussify.gp._kernels import first_scales, make_kernel
+from gaussify.gp._learning import (
+    ElboFamily,
+    SearchSettings,
+    learn_exact,
+    learn_exact_elbo,
+    learn_sparse,
+    learn_sparse_elbo,
+    with_more_points,
+)
+from gaussify.gp._models import InducingFeatures, LatentModel, SparseModel
+from gaussify.gp._objective import SortedRows
+from gaussify.gp._parameters import Given, Objective
+from gaussify.gp._search import SearchReport
+from gaussify.likelihoods import LikelihoodMethod
+
+_EXACT_MODEL = "exact model with {}, "
+_JUDGED_SHARE = 0.25  # of the rows, up to which they are left out of the search
+
+
+class Found(NamedTuple):
+    """What a fit ends with."""
+
+    model: LatentModel
+    choice: LabelChoice
+    reports: list[SearchReport]
+
+
+class _FoundSparse(NamedTuple):
+    features: list[InducingFeatures]
+    model: SparseModel
+    choice: LabelChoice
+    reports: list[SearchReport]
+
+
+def fit_model(given: Given, rows: SortedRows, kernel: Kernel | str | None, *, owner: str) -> Found:
+    """Learn hyperparameters and label parameters from rows in scaled units.
+
+    Parameters
+    ----------
+    given : Given
+        The parameters of the estimator, inducing points in scaled units.
+    rows : SortedRows
+        Distinct rows, in the order of a hash within each class.
+    kernel : gpytorch.kernels.Kernel, str or None
+        As it was given.
+    owner : str
+        Name of the estimator, for errors.
+    """
+    fit = _Fit.of(given, rows)
+    first = first_choice(given.label, rows.n_classes, many_rows=fit.is_judged)
+    _, table = make_table(given.label, rows.n_classes, first)
+    own = make_kernel(kernel, *first_scales(rows, table), owner=owner)
+    return fit.exact(own, first) if given.n_inducing is None else fit.sparse(own, first)
+
+
+class _Fit(NamedTuple):
+    given: Given
+    rows: SortedRows
+    places: Int[Tensor, " k"]  # of rows that predictions are judged by
+    is_judged: bool  # whether these take no part in a search
+    settings: SearchSettings
+
+    @classmethod
+    def of(cls, given: Given, rows: SortedRows) -> "_Fit":
+        # rows are in the order of a hash within each class, so those at regular distances are a sample
+        n = len(rows.labels)
+        places = torch.linspace(0, n - 1, min(n, given.sample_size), dtype=torch.float64).round().long()
+        settings = SearchSettings(given.shared_kernel, given.max_iter, given.tol, given.verbose)
+        return cls(given, rows, places, len(places) <= _JUDGED_SHARE * n, settings)
+
+    def exact(self, kernel: Kernel, first: LabelChoice) -> Found:
+        given, rows = self.given, self.rows
+        _, table = make_table(given.label, rows.n_classes, first)
+        model, reports = learn_exact(rows, table, kernel, self.settings)
+        if given.objective is Objective.MATCHED:
+            return Found(model, self.choose(model, given.label), reports)
+        (matched,), found = model.kernels, []
+        for choice in self.first_choices():
+            settings = self.settings._replace(title=_EXACT_MODEL.format(choice.method))
+            found.append((choice.method, *learn_exact_elbo(rows, self.elbo_family(choice), matched, settings)))
+        method, model, alpha_eps, report = max(found, key=lambda own: own[-1].value)
+        return Found(model, self.choose(model, self.label(method, alpha_eps)), [report])
+
+    def sparse(self, kernel: Kernel, first: LabelChoice) -> Found:
+        given = self.given
+        searched = self.rows.without(self.places) if self.is_judged else self.rows
+        points = given.inducing
+        if isinstance(points, InducingInit):
+            assert given.n_inducing is not None
+            points = first_points(points, given.n_inducing, searched.features, searched.weight, kernel, given.seed)
+        start = [(kernel, points)]
+        if given.objective is Objective.MATCHED:
+            found = self.search(searched, start, first)
+            if self.is_judged and given.max_iter > 0 and have_other_targets(found.choice, first):
+                # other hyperparameters may be better for the targets that were chosen
+                start = [(own.kernel, own.points) for own in found.features]
+                title = f"again with {found.choice.method}, alpha_eps={plain(found.choice.alpha_eps)}: "
+                again = self.search(searched, start, found.choice, title)
+                found = again if is_better(again.choice, found.choice) else found
+        else:
+            found, *others = [self.follow_elbo(searched, start, choice) for choice in self.first_choices()]
+            for own in others:
+                found = own if self.prefers(own, found) else found
+        if given.n_inducing_predict is not None:
+            features = with_more_points(found.features, given.n_inducing_predict, searched, given.seed)
+            chosen = self.label(found.choice.method, found.choice.alpha_eps)
+            found = self.judged(features, chosen, found.reports)
+        return Found(*found[1:])
+
+    def search(
+        self,
+        searched: SortedRows,
+        start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]],
+        targets: LabelChoice,
+        title: str = "",
+    ) -> _FoundSparse:
+        """By the collapsed bound."""
+        _, table = make_table(self.given.label, self.rows.n_classes, targets)
+        settings = self.settings._replace(title=title)
+        features, reports = learn_sparse(searched, table, start, settings, learn_points=self.given.learn_inducing)
+        return self.judged(features, self.given.label, reports)
+
+    def follow_elbo(
+        self, searched: SortedRows, start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]], first: LabelChoice
+    ) -> _FoundSparse:
+        """By the collapsed bound, then by that on the exact model, for as long as judged rows are predicted better."""
+        given, settings = self.given, self.settings._replace(title=_EXACT_MODEL.format(first.method))
+        _, table = make_table(given.label, self.rows.n_classes, first)
+        ((matched,), _) = learn_sparse(searched, table, start, self.settings, learn_points=given.learn_inducing)
+        learn = partial(
+            learn_sparse_elbo,
+            searched,
+            self.elbo_family(first),
+            (matched.kernel, matched.points),
+            learn_points=given.learn_inducing,
+            batch_size=given.batch_size,
+            seed=given.seed,
+        )
+        best = None
+        for rounds in (learn(settings._replace(max_iter=0)), learn(settings)):
+            for features, alpha_eps, report in rounds:
+                own = self.judged([features], self.label(first.method, alpha_eps), [report])
+                if best is not None and self.is_judged and not is_better(own.choice, best.choice):
+                    return best  # the bound may rise while predictions get worse
+                best = own
+        assert best is not None
+        return best
+
+    def prefers(self, a: _FoundSparse, b: _FoundSparse) -> bool:
+        """Whether the first is better, by rows that no search has seen, or else by the bound on the exact model."""
+        return is_better(a.choice, b.choice) if self.is_judged else a.reports[0].value > b.reports[0].value
+
+    def first_choices(self) -> list[LabelChoice]:
+        """Of each method there is to choose from."""
+        label, n_classes = self.given.label, self.rows.n_classes
+        each = [label._replace(method=method) for method in label.methods(n_classes)]
+        return [first_choice(own, n_classes, many_rows=self.is_judged) for own in each]
+
+    def elbo_family(self, first: LabelChoice) -> ElboFamily:
+        given, n_classes, method = self.given, self.rows.n_classes, first.method
+        likelihood = given.label.likelihood(n_classes, method, first.alpha_eps)
+        return ElboFamily(
+            lambda alpha_eps: given.label.likelihood(n_classes, method, alpha_eps).target_table(),
+            likelihood.expected_log_prob
+            if given.n_samples is None
+            else sampled_expectation(likelihood, given.n_samples, given.seed),
+            first.alpha_eps.expand(n_classes) if given.label.alpha_per_class else first.alpha_eps,
+            learns_alpha=given.label.alpha_eps is None,
+        )
+
+    def judged(
+        self, features: list[InducingFeatures], label: LabelParameters, reports: list[SearchReport]
+    ) -> _FoundSparse:
+        """All rows in these features, and the label parameters that suit them."""
+        model = SparseModel.of_rows(features, self.rows)
+        return _FoundSparse(features, model, self.choose(model, label), reports)
+
+    def choose(self, model: LatentModel, label: LabelParameters) -> LabelChoice:
+        some = self.rows.take(self.places)
+        judge = model.judge(self.rows, self.places)
+        return choose_label(judge, some.labels, some.weight, label, self.rows.n_classes)
+
+    def label(self, method: LikelihoodMethod, alpha_eps: Float[Tensor, "*c"]) -> LabelParameters:
+        """Label parameters of which the temperature alone may be left to choose."""
+        return self.given.label._replace(method=method, alpha_eps=alpha_eps)
