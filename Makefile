@@ -47,6 +47,9 @@ results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce gpc-landscape --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next
 	$(BIN)/gaussify reproduce gpc-uci --preset laptop --out results --fresh  # hours
 	$(BIN)/gaussify reproduce streaming-toy --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce vgp-toy --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce vgp-uci --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next; an hour
+	$(BIN)/gaussify reproduce vgp-warm-start --preset laptop --out results --fresh  # measures time: alone on the machine
 	$(BIN)/gaussify reproduce streaming --preset laptop --out results --fresh  # reads GAUSSIFY_DATA; trains a VGG-11 first
 
 clean:  ## remove the environment and every cache

@@ -11,6 +11,8 @@ import gaussify
 PACKAGES = [
     "gaussify",
     "gaussify.datasets",
+    "gaussify.gp",
+    "gaussify.interop.gpytorch",
     "gaussify.likelihoods",
     "gaussify.linear",
     "gaussify.linear.baselines",
