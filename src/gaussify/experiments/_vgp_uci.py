@@ -189,7 +189,7 @@ def _draw(records: list[Record], folder: Path) -> None:
             for label, axis in zip(_PANELS.values(), axes[:, 0], strict=True):
                 axis.set_ylabel(label)
             handles, labels = axes[0, 0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+            figure.legend(handles, labels, loc="outside lower center", ncols=len(labels) if len(names) > 2 else 2)
 
 
 def _fill_panel(axis: Any, records: list[Record], metric: str) -> None:
@@ -198,15 +198,19 @@ def _fill_panel(axis: Any, records: list[Record], metric: str) -> None:
     for (method,), own in matched.items():
         means = {at: _mean(few, metric) for (at,), few in group(own, "alpha_eps").items()}
         colour = METHOD_COLOURS[str(method)]
-        axis.plot(list(means), list(means.values()), "o-", ms=3, lw=1.2, color=colour, label=f"{method}, grid")
+        axis.plot(list(means), list(means.values()), "o-", ms=3, lw=1.2, color=colour, label=f"matched, {method}")
         elbo = [r for r in records if r["objective"] == "elbo" and r["method"] == method]
-        axis.plot(_mean(elbo, "used_alpha_eps"), _mean(elbo, metric), "*", color=colour, mec="black", ms=11, zorder=3)
+        at, mean = _mean(elbo, "used_alpha_eps"), _mean(elbo, metric)
+        label = "elbo, learnt" if method == METHODS[-1] else None
+        axis.plot(at, mean, "*", color=colour, mec="black", ms=11, zorder=3, label=label)
     chosen = _mean(chosen_elbo(records), metric)
     axis.axhline(chosen, color="#000000", lw=0.8, ls=":", label="elbo, method chosen")
     values = [_mean(own, metric) for own in group(records, "objective", "method", "alpha_eps").values()]
     low, high = np.quantile(values, [0.0, 0.5] if metric == "nll" else [0.4, 1.0])
     axis.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
     axis.set_xscale("log")
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter("")
 
 
 _COMMON: dict[str, Any] = {

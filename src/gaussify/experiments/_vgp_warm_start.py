@@ -190,22 +190,28 @@ def _draw(records: list[Record], folder: Path) -> None:
             for dataset, column in zip(names, axes.T, strict=True):
                 runs = group([r for r in some if r["dataset"] == dataset], "start")
                 for metric, axis in zip(_PANELS, column, strict=True):
-                    for (start,), own in runs.items():
-                        _fill_line(axis, str(start), own, metric)
-                    axis.set_xscale("log")
+                    _fill_panel(axis, {str(start): own for (start,), own in runs.items()}, metric)
                 column[0].set_title(dataset)
                 column[-1].set_xlabel("seconds")
             for label, axis in zip(_PANELS.values(), axes[:, 0], strict=True):
                 axis.set_ylabel(label)
             handles, labels = axes[0, 0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+            figure.legend(handles, labels, loc="outside lower center", ncols=len(labels) if len(names) > 1 else 1)
 
 
-def _fill_line(axis: Any, start: str, records: list[Record], metric: str) -> None:
-    seconds, values = ([float(record[name]) for record in records] for name in ("seconds", metric))  # type: ignore[arg-type]
-    axis.plot(seconds, values, ".-", ms=4, lw=1.2, color=_COLOURS[start], label=STARTS[start])
-    if start != "cold":
-        axis.plot(seconds[0], values[0], "o", ms=8, color=_COLOURS[start], mec="white")
+def _fill_panel(axis: Any, runs: dict[str, list[Record]], metric: str) -> None:
+    """Draw a line for each start; the beginning of the cold one, far from all others, is cut off."""
+    shown: list[float] = []
+    for start, own in runs.items():
+        seconds, values = ([float(record[name]) for record in own] for name in ("seconds", metric))  # type: ignore[arg-type]
+        axis.plot(seconds, values, ".-", ms=4, lw=1.2, color=_COLOURS[start], label=STARTS[start])
+        shown += values[-1:] if start == "cold" else values
+        if start != "cold":
+            axis.plot(seconds[0], values[0], "o", ms=8, color=_COLOURS[start], mec="white")
+    low, high = min(shown), max(shown)
+    near, far = 0.1 * (high - low), 0.5 * (high - low)
+    axis.set_ylim(*((low - far, high + near) if metric == "bound" else (low - near, high + far)))
+    axis.set_xscale("log")
 
 
 _COMMON: dict[str, Any] = {"optimizers": ["natural"], "n_splits": 1, "max_iter": 80, "n_looks": 14}
