@@ -37,8 +37,7 @@ from gaussify.experiments._results import Record
 from gaussify.experiments._timing import best_times, peak_gibibytes, run_alone
 from gaussify.gp import GPClassifier
 from gaussify.gp._elbo import accumulate_elbo
-from gaussify.gp._learning import default_batch
-from gaussify.gp._models import mean_variance
+from gaussify.gp._learning import CONSTANT_VARIANCE, default_batch
 from gaussify.gp._objective import SortedRows, accumulate_gradient
 from gaussify.likelihoods import SoftmaxLikelihood
 
@@ -109,18 +108,20 @@ class Evaluation(NamedTuple):
         return evaluate
 
     def elbo(self, seed: int) -> Callable[[], float]:
-        """Return the function that evaluates the bound on the exact model and its gradient, by other rows each time."""
+        """Return the function that evaluates the bound on the exact model, by other rows each time, and gradient."""
         likelihood, kernel, rows, points = self._begin()
-        table, n = likelihood.target_table(), len(self.labels)
+        n = len(self.labels)
+        log_alpha = torch.tensor(_ALPHA, dtype=torch.float64).log().requires_grad_()
         batch_size, generator = default_batch(n, likelihood.n_latents), torch.Generator().manual_seed(seed)
 
         def evaluate() -> float:
             kernel.zero_grad()
-            points.grad = None
+            points.grad = log_alpha.grad = None
+            table = SoftmaxLikelihood(likelihood.n_classes, log_alpha.exp(), "moment-ori").target_table()
             sample = torch.randperm(n, generator=generator)[:batch_size].sort().values if batch_size < n else None
             expected = likelihood.expected_log_prob
             return accumulate_elbo(
-                kernel, points, rows, table, expected, constant_variance=mean_variance(table), sample=sample
+                kernel, points, rows, table, expected, constant_variance=CONSTANT_VARIANCE, sample=sample
             )
 
         return evaluate

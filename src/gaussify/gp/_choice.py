@@ -105,9 +105,15 @@ def _log_prior(choice: LabelChoice) -> float:
     return float(log_prior_of_alpha(choice.alpha_eps.log()))
 
 
-def log_prior_of_alpha(log_alpha: Float[Tensor, "*c"]) -> Float[Tensor, ""]:
-    """Return the log-density, but for a constant, of a broad log-normal prior of alpha_eps."""
-    return -0.5 * (log_alpha - math.log(FIRST_ALPHA)).square().sum()
+def log_prior_of_alpha(log_alpha: Float[Tensor, "*c"], scale: float = 1.0) -> Float[Tensor, ""]:
+    """Return the log-density, but for a constant, of a log-normal prior of alpha_eps around 0.1.
+
+    Examples
+    --------
+    >>> log_prior_of_alpha(torch.tensor([0.1, 1.0]).log())
+    tensor(-2.6509)
+    """
+    return -0.5 * ((log_alpha - math.log(FIRST_ALPHA)) / scale).square().sum()
 
 
 def _score(choice: LabelChoice) -> float:

@@ -78,8 +78,9 @@ class GPClassifier(StreamingClassifier):
     objective : {"matched", "elbo"}
         What hyperparameters maximise: the evidence of the Gaussian model, or Titsias' bound on it; or, from there on,
         the bound on the evidence of the exact model that the posterior of the Gaussian model gives, which learns
-        ``alpha_eps`` along (unless it is given). With many rows, some of them have no say in that search, and it ends
-        before they are predicted worse, perhaps at once: a higher bound need not mean better predictions.
+        ``alpha_eps`` along (unless it is given). With inducing points and many rows, some rows have no say in that
+        search, and it ends before they are predicted worse, perhaps at once: a higher bound need not mean better
+        predictions.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
         ``criterion``. With ``objective="elbo"`` hyperparameters are learnt with each, and compared by rows that no
@@ -119,7 +120,7 @@ class GPClassifier(StreamingClassifier):
     batch_size : int or None
         For ``objective="elbo"``, over how many rows expectations are taken: if not over all, each step of the search is
         with others. By default, so many that the time does not grow with the number of classes: all for two classes,
-        2/n_classes of them for more, and at least 1000.
+        2/n_classes of them for more, and at least 1000. Exact models take all.
     expectation : "quadrature" or int
         For ``objective="elbo"``, how expectations of the log-likelihood are computed: to full precision, or with so
         many samples of the latents, always the same.
@@ -144,7 +145,7 @@ class GPClassifier(StreamingClassifier):
         Mean log-likelihood of a row by ``criterion``, with these numbers.
     objective_value_ : float
         At the hyperparameters that were learnt: evidence or bound of the rows that they were learnt from, and the
-        log-density of the kernel's priors.
+        log-density of their priors.
     search_ : list of SearchReport
         How the search that was kept went, for each kernel.
     n_iter_ : int
@@ -424,6 +425,12 @@ class GPClassifier(StreamingClassifier):
             raise InvalidArgumentError(
                 f"{type(self).__name__} with shared_kernel=False has kernels for the classes of the first rows only; "
                 f"got {len(classes) - len(places)} more. Declare them in the first call: partial_fit(classes=[...])."
+            )
+        n_known = self._choice.alpha_eps.numel() if self._choice.alpha_eps.ndim else len(classes)
+        if n_known != len(classes):
+            raise InvalidArgumentError(
+                f"{type(self).__name__} has learnt an 'alpha_eps' for each of {n_known} classes; got {len(classes)}. "
+                "Declare them in the first call, partial_fit(classes=[...]), or learn one number: alpha_eps='auto'."
             )
         self._model = model.with_statistics([own.spread(places, len(classes)) for own in model.statistics])
 

@@ -67,8 +67,10 @@ def accumulate_elbo(
     sample : tensor of int, optional
         Places, in increasing order, of the rows that the expectation is taken of, which then stand for all.
     """
-    some = rows if sample is None else rows.take(sample)
-    some = some._replace(weight=some.weight * (rows.weight.sum() / some.weight.sum()))
+    some = rows
+    if sample is not None:
+        some = rows.take(sample)
+        some = some._replace(weight=some.weight * (len(rows.labels) / len(sample)))
     targets, constant = PseudoTargets(*(part.detach() for part in table)), constant_variance**0.5
     cross = cross_kernel(kernel, inducing_points)
     with worker_threads() if cross.in_threads else nullcontext(map) as over:
@@ -86,6 +88,35 @@ def accumulate_elbo(
     if any(part.requires_grad for part in table):
         torch.autograd.backward(list(table), list(gradient.by_table))
     return gradient.bound.value
+
+
+@torch.no_grad()
+def elbo_value(
+    kernel: Kernel,
+    inducing_points: Float[Tensor, "m d"],
+    rows: SortedRows,
+    table: PseudoTargets,
+    expected_log_prob: ExpectedLogProb,
+    *,
+    constant_variance: float,
+) -> float:
+    """Return the bound alone, as of :func:`accumulate_elbo` over all rows."""
+    cross, constant = cross_kernel(kernel, inducing_points), constant_variance**0.5
+    with worker_threads() if cross.in_threads else nullcontext(map) as over:
+        passes = RowPasses(cross, rows, factorise(kernel, inducing_points), over)
+        q = _weights(with_constant(passes.sum_up().rows, constant), table, over)
+        expectation = accumulate_expectation(
+            cross,
+            passes.inverse,
+            rows,
+            q.mean,
+            q.covariance,
+            expected_log_prob,
+            constant=constant,
+            over=over,
+            learns=False,
+        )
+    return expectation.value - q.divergence
 
 
 def dense_elbo(
@@ -151,7 +182,7 @@ def with_constant(statistics: ClassStatistics, constant: float) -> ClassStatisti
     return more
 
 
-class _Weights(NamedTuple):
+class _Posterior(NamedTuple):
     """The variational posterior of all latents' weights."""
 
     mean: Float[Tensor, "l d"]
@@ -161,7 +192,7 @@ class _Weights(NamedTuple):
     divergence: float
 
 
-def _weights(statistics: ClassStatistics, table: PseudoTargets, over: Map) -> _Weights:
+def _weights(statistics: ClassStatistics, table: PseudoTargets, over: Map) -> _Posterior:
     natural = natural_parameters(statistics, table)
     precision, linear = natural.precision, natural.linear
     precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
@@ -178,7 +209,7 @@ def _weights(statistics: ClassStatistics, table: PseudoTargets, over: Map) -> _W
     trace = covariance.diagonal(dim1=-2, dim2=-1).sum()
     log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum()
     divergence = 0.5 * float(trace + mean.square().sum() - mean.numel() + log_det)
-    return _Weights(mean, covariance, precision, linear, divergence)
+    return _Posterior(mean, covariance, precision, linear, divergence)
 
 
 class _Gradient(NamedTuple):
@@ -192,7 +223,7 @@ def _gradient(
     statistics: ClassStatistics,
     table: PseudoTargets,
     constant: float,
-    q: _Weights,
+    q: _Posterior,
     expectation: Expectation,
     inverse: Float[Tensor, "m m"],
     over: Map,

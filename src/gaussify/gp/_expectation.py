@@ -32,6 +32,8 @@ from gaussify.likelihoods import ClassLikelihood
 
 _ELEMENTS = 1 << 20  # of the features of a chunk, for every latent: they stay in the cache, and leave work for threads
 
+_LEAST_VARIANCE = 1e-12
+
 ExpectedLogProb = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Of labels (n,), for means and variances (n, l) of latents."""
 
@@ -50,7 +52,8 @@ def sampled_expectation(likelihood: ClassLikelihood, n_samples: int, seed: int) 
     def expected(mean: Tensor, variance: Tensor, labels: Tensor) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn((n_samples, *mean.shape), generator=generator, dtype=mean.dtype)
-        return likelihood.log_prob(mean + variance.sqrt() * noise, labels).mean(0)
+        # at a variance of zero its root has no derivative
+        return likelihood.log_prob(mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * noise, labels).mean(0)
 
     return expected
 

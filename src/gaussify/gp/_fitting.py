@@ -86,7 +86,8 @@ class _Fit(NamedTuple):
         n = len(rows.labels)
         places = torch.linspace(0, n - 1, min(n, given.sample_size), dtype=torch.float64).round().long()
         settings = SearchSettings(given.shared_kernel, given.max_iter, given.tol, given.verbose)
-        return cls(given, rows, places, len(places) <= _JUDGED_SHARE * n, settings)
+        is_judged = given.n_inducing is not None and len(places) <= _JUDGED_SHARE * n
+        return cls(given, rows, places, is_judged, settings)
 
     def exact(self, kernel: Kernel, first: LabelChoice) -> Found:
         given, rows = self.given, self.rows

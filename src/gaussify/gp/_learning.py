@@ -11,18 +11,22 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
-from gaussify.gp._elbo import accumulate_elbo, dense_elbo
+from gaussify.gp._choice import log_prior_of_alpha
+from gaussify.gp._elbo import accumulate_elbo, dense_elbo, elbo_value
 from gaussify.gp._exact import exact_evidence
 from gaussify.gp._expectation import ExpectedLogProb
 from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import add_log_priors
-from gaussify.gp._models import ExactModel, InducingFeatures, mean_variance, split_table
+from gaussify.gp._models import ExactModel, InducingFeatures, split_table
 from gaussify.gp._objective import SortedRows, accumulate_gradient
 from gaussify.gp._search import SearchReport, climb, maximise
 from gaussify.likelihoods import PseudoTargets
 
 _FEWEST_ROWS = 1000  # that expectations are over, unless there are fewer
+CONSTANT_VARIANCE = 1e4  # of constant means a priori; one for all targets, so that bounds can be compared
 _N_ROUNDS = 4  # of a search by samples of rows
+_ALPHA_UNIT = 5.0  # of logarithms of alpha_eps, which may have far to go
+_ALPHA_SCALE = 3.0  # of them a priori
 
 
 class SearchSettings(NamedTuple):
@@ -120,10 +124,9 @@ def learn_sparse_elbo(
     seed : int
         Of the rows.
     """
-    k, z, log_alpha = copy.deepcopy(start[0]), start[1].clone().requires_grad_(learn_points), _log_alpha(family)
-    table, n = family.targets(family.alpha_eps), len(rows.labels)
-    constant_variance = mean_variance(table)
-    batch_size = default_batch(n, table.mean.shape[1]) if batch_size is None else batch_size
+    k, z, alpha_eps = copy.deepcopy(start[0]), start[1].clone().requires_grad_(learn_points), _LearntAlpha(family)
+    n, n_latents = len(rows.labels), family.targets(family.alpha_eps).mean.shape[1]
+    batch_size = default_batch(n, n_latents) if batch_size is None else batch_size
     generator = torch.Generator().manual_seed(seed)
 
     def objective() -> float:
@@ -134,21 +137,31 @@ def learn_sparse_elbo(
             k,
             z,
             rows,
-            family.targets(log_alpha.exp()),
+            family.targets(alpha_eps()),
             family.expected_log_prob,
-            constant_variance=constant_variance,
+            constant_variance=CONSTANT_VARIANCE,
             sample=sample,
         )
-        return value + add_log_priors(k)
+        return value + add_log_priors(k) + alpha_eps.add_log_prior()
 
-    parameters = [*k.parameters(), z, log_alpha]
+    def finished(report: SearchReport) -> ElboRound:
+        own, points, found = copy.deepcopy(k), z.detach().clone(), alpha_eps().detach()
+        if batch_size < n:  # where the mean over samples was of parameters on their way
+            targets, expected = (
+                PseudoTargets(*(part.detach() for part in family.targets(found))),
+                family.expected_log_prob,
+            )
+            value = elbo_value(own, points, rows, targets, expected, constant_variance=CONSTANT_VARIANCE)
+            report = report._replace(value=value + add_log_priors(own) + alpha_eps.add_log_prior())
+        return ElboRound(InducingFeatures.of(own, points), found, report)
+
+    parameters = [*k.parameters(), z, alpha_eps.parameter]
     if batch_size >= n or settings.max_iter == 0:
-        reports = iter([_maximise(objective, parameters, rows, settings, (0, 1))])
+        yield finished(_maximise(objective, parameters, rows, settings, (0, 1)))
     else:
-        reports = climb(objective, parameters, n_rounds=_N_ROUNDS, **_options(rows, settings, settings.title))
-    for report in reports:
-        features = InducingFeatures.of(copy.deepcopy(k), z.detach().clone())
-        yield ElboRound(features, log_alpha.detach().exp(), report)
+        options = _options(rows, settings, settings.title)
+        for report in climb(objective, parameters, n_rounds=_N_ROUNDS, **options):
+            yield finished(report)
 
 
 def default_batch(n_rows: int, n_latents: int) -> int:
@@ -166,22 +179,36 @@ def learn_exact_elbo(
     rows: SortedRows, family: ElboFamily, kernel: Kernel, settings: SearchSettings
 ) -> tuple[ExactModel, Float[Tensor, "*c"], SearchReport]:
     """Return the exact model of all rows, its kernel, and alpha_eps, of largest bound, learnt from there on."""
-    k, log_alpha = copy.deepcopy(kernel), _log_alpha(family)
-    constant_variance = mean_variance(family.targets(family.alpha_eps))
+    k, alpha_eps = copy.deepcopy(kernel), _LearntAlpha(family)
 
     def objective() -> float:
-        table, covariance = family.targets(log_alpha.exp()), k(rows.features).to_dense() + constant_variance
+        table, covariance = family.targets(alpha_eps()), k(rows.features).to_dense() + CONSTANT_VARIANCE
         value = dense_elbo(covariance, rows.labels, table, family.expected_log_prob, rows.weight)
         if value.requires_grad:
             value.backward()
-        return value.item() + add_log_priors(k)
+        return value.item() + add_log_priors(k) + alpha_eps.add_log_prior()
 
-    report = _maximise(objective, [*k.parameters(), log_alpha], rows, settings, (0, 1))
-    return ExactModel([k], rows), log_alpha.detach().exp(), report
+    report = _maximise(objective, [*k.parameters(), alpha_eps.parameter], rows, settings, (0, 1))
+    return ExactModel([k], rows), alpha_eps().detach(), report
 
 
-def _log_alpha(family: ElboFamily) -> Float[Tensor, "*c"]:
-    return family.alpha_eps.log().clone().requires_grad_(family.learns_alpha)
+class _LearntAlpha:
+    """Alpha_eps by its logarithm, in units in which it moves faster than other parameters; or as it was given."""
+
+    def __init__(self, family: ElboFamily) -> None:
+        self._given = None if family.learns_alpha else family.alpha_eps
+        self.parameter = (family.alpha_eps.log() / _ALPHA_UNIT).requires_grad_(family.learns_alpha)
+
+    def __call__(self) -> Float[Tensor, "*c"]:
+        """Return it with its graph."""
+        return (_ALPHA_UNIT * self.parameter).exp() if self._given is None else self._given
+
+    def add_log_prior(self) -> float:
+        """Return the log-density of a broad prior, for where the bound says nothing, and add its gradient."""
+        value = log_prior_of_alpha(_ALPHA_UNIT * self.parameter, _ALPHA_SCALE)
+        if value.requires_grad:
+            value.backward()
+        return value.item()
 
 
 def with_more_points(

@@ -172,8 +172,8 @@ def climb(
     """Move parameters uphill by Adam, where every value of the objective is of other samples; yield after each round.
 
     The value of a round is the mean over its steps. Where the objective has no finite value, or a matrix no factor, the
-    search goes on from the last parameters where it had, with shorter steps. It ends when a round gains less than
-    ``tol`` over the one before. Parameters are as for :func:`maximise`.
+    search goes on from the last parameters where it had, with shorter steps; if that does not help, it ends there. It
+    ends when a round gains less than ``tol`` over the one before. Parameters are as for :func:`maximise`.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def climb(
     start = time.perf_counter()
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
     adam, last = Adam(parameters), _vector(parameters)
-    before, n_steps, n_evaluations, n_failures = -np.inf, 0, 0, 0
+    before, n_steps, n_evaluations, n_failures, in_a_row = -np.inf, 0, 0, 0, 0
     for end in sorted({max_iter * part // n_rounds for part in range(1, n_rounds + 1)} - {0}):
         values: list[float] = []
         with noting_jitter() as jitters:
@@ -202,11 +202,14 @@ def climb(
                 except NumericalError:
                     value = np.nan
                 if not (np.isfinite(value) and adam.has_finite_gradients):
-                    n_failures += 1
-                    if n_steps == 0 or n_failures > _N_RESTARTS:
+                    if n_steps == 0:
                         raise NumericalError(_NO_VALUE)
+                    n_failures, in_a_row = n_failures + 1, in_a_row + 1
                     _assign(parameters, last)
+                    if in_a_row > _N_RESTARTS:
+                        break
                     continue
+                in_a_row = 0
                 last = _vector(parameters)
                 adam.step(_RATE * _DECAY ** (n_steps / max_iter) * 0.5**n_failures)
                 n_steps += 1
@@ -214,12 +217,13 @@ def climb(
                 if report is not None:
                     report(n_steps, value)
         _warn_of(jitters, n_evaluations)
-        mean = float(np.mean(values))
-        converged = mean - before < tol * scale
-        yield SearchReport(mean, n_steps, n_evaluations, n_failures, converged, time.perf_counter() - start)
-        if converged:
+        if values:
+            mean = float(np.mean(values))
+            converged = mean - before < tol * scale
+            yield SearchReport(mean, n_steps, n_evaluations, n_failures, converged, time.perf_counter() - start)
+            before = mean
+        if in_a_row > _N_RESTARTS or converged:
             break
-        before = mean
 
 
 class Adam:

@@ -85,7 +85,8 @@ class VariationalGPClassifier(CheckedClassifier):
     max_iter : int
         Steps, each with one minibatch; with 0, a matched model stays as it is.
     learning_rate : float or "auto"
-        Of Adam, which falls to a tenth; 0 leaves kernel and inducing points where they begin. ``"auto"`` is 0.1, or
+        Of Adam, which falls to a tenth; with natural gradients, 0 leaves kernel and inducing points where they begin.
+        ``"auto"`` is 0.1, or
         0.02 after a matched model, which longer steps would first lead away from.
     natural_rate : float
         Length of natural gradient steps, up to 1, which falls to a tenth.
@@ -345,6 +346,12 @@ def _checked(estimator: VariationalGPClassifier) -> _Given:
         learning_rate = COLD_RATE if start is None else WARM_RATE
     else:
         learning_rate = number("learning_rate", allow_zero=True)
+    optimizer = read.option("optimizer", Optimizer)
+    if optimizer is Optimizer.ADAM and learning_rate == 0.0:
+        raise InvalidArgumentError(
+            f"The 'learning_rate' parameter of {owner} must be positive with optimizer='adam', which learns all by "
+            "it; got 0. optimizer='natural' learns the Gaussians of the weights without it."
+        )
     natural_rate = number("natural_rate")
     if natural_rate > 1.0:
         raise InvalidArgumentError(f"The 'natural_rate' parameter of {owner} must be at most 1; got {natural_rate:g}.")
@@ -365,7 +372,7 @@ def _checked(estimator: VariationalGPClassifier) -> _Given:
         read.scaling(),
         read.count("max_iter", 0),
         TrainingSettings(
-            read.option("optimizer", Optimizer),
+            optimizer,
             read.count("batch_size", 1),
             learning_rate,
             natural_rate,

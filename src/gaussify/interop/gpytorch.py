@@ -364,7 +364,7 @@ def initialize_from_matched(model: _Model, classifier: GPClassifier) -> _Model:
     ...         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
     >>> model = initialize_from_matched(Model(20, 4, 3), classifier)
 
-    Its latents are those of the classifier:
+    Its latents have the means of the classifier's (and nearly the variances: constants are taken as known):
 
     >>> x, labels = scaled_inputs(classifier, X), torch.from_numpy(y)
     >>> with torch.no_grad():
