@@ -11,7 +11,7 @@ import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 
-import gaussify.gp._classifier as classifier
+import gaussify.gp._fitting as fitting
 from gaussify import BayesianLogisticRegression, GPClassifier, __version__
 from gaussify._persistence import read_model, write_model
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
@@ -183,7 +183,7 @@ def test_an_interrupt_while_hyperparameters_are_learnt_leaves_the_model_as_it_wa
         raise KeyboardInterrupt
 
     model = sparse_model() if params else exact_model()
-    monkeypatch.setattr(classifier, "choose_label", interrupt)
+    monkeypatch.setattr(fitting, "choose_label", interrupt)
     assert_refused(model, lambda m: m.fit(X[:20] * 3.0, Y[:20]), "^$", tmp_path / "model", KeyboardInterrupt)
 
 
@@ -285,7 +285,7 @@ def test_an_exact_model_has_no_inducing_points():
 
 
 def test_an_exact_model_of_many_rows_is_announced(monkeypatch):
-    monkeypatch.setattr(classifier, "_MANY_ROWS", 29)
+    monkeypatch.setattr(fitting, "_MANY_ROWS", 29)
     with pytest.warns(UserWarning, match=r"exact GPClassifier of 30 rows needs .* GB.*n_inducing=200"):
         new().fit(X, Y)
     with warnings.catch_warnings():

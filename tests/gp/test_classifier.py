@@ -20,8 +20,8 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import NotFittedError
 from torch.overrides import TorchFunctionMode
 
-import gaussify.gp._classifier as classifier
 import gaussify.gp._exact as exact
+import gaussify.gp._fitting as fitting
 import gaussify.gp._models as models
 import gaussify.posterior._gaussian as gaussian
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood, metrics
@@ -250,8 +250,8 @@ def test_left_out_latents_are_those_of_a_model_without_the_row(n_inducing, monke
         seen.update(judge=judge, labels=labels)
         return choose(judge, labels, *rest)
 
-    choose = classifier.choose_label
-    monkeypatch.setattr(classifier, "choose_label", spy)
+    choose = fitting.choose_label
+    monkeypatch.setattr(fitting, "choose_label", spy)
     n = 8
     X, y = X2[:n], Y2[:n]
     params = {"scaling": None, "n_inducing": n_inducing, "likelihood": "logistic", "temperature": 1.0}
@@ -348,8 +348,8 @@ def test_the_criterion_is_computed_on_a_bounded_number_of_rows(n_inducing, sampl
         sizes.append((len(labels), len(weight), *(len(p) for p in judge(table, True))))
         return choose(judge, labels, weight, *rest)
 
-    choose = classifier.choose_label
-    monkeypatch.setattr(classifier, "choose_label", spy)
+    choose = fitting.choose_label
+    monkeypatch.setattr(fitting, "choose_label", spy)
     new(n_inducing=n_inducing, sample_size=sample_size).fit(X3, Y3)
     assert sizes == [(n_expected,) * 4]
 

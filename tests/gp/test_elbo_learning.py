@@ -176,8 +176,8 @@ def test_what_a_round_gives_does_not_change_with_the_next(problem):
 
 
 def test_samples_of_half_of_the_rows_learn_what_all_rows_do(problem):
-    all_rows = list(learn(problem, max_iter=100))[-1]
-    half = list(learn(problem, max_iter=300, batch_size=150))[-1]
+    all_rows = list(learn(problem, max_iter=50))[-1]
+    half = list(learn(problem, max_iter=150, batch_size=150))[-1]
     rows, family, _ = problem
 
     def bound(found):

@@ -6,7 +6,7 @@ by them.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -52,7 +52,7 @@ class _FoundSparse(NamedTuple):
     reports: list[SearchReport]
 
 
-def fit_model(given: Given, rows: SortedRows, kernel: Kernel | str | None, *, owner: str) -> Found:
+def fit_model(given: Given, rows: SortedRows, kernel: Any, *, owner: str) -> Found:
     """Learn hyperparameters and label parameters from rows in scaled units.
 
     Parameters
