@@ -285,7 +285,7 @@ def test_an_exact_model_has_no_inducing_points():
 
 
 def test_an_exact_model_of_many_rows_is_announced(monkeypatch):
-    monkeypatch.setattr(fitting, "_MANY_ROWS", 29)
+    monkeypatch.setattr("gaussify.gp._classifier._MANY_ROWS", 29)
     with pytest.warns(UserWarning, match=r"exact GPClassifier of 30 rows needs .* GB.*n_inducing=200"):
         new().fit(X, Y)
     with warnings.catch_warnings():
