@@ -82,7 +82,7 @@ def test_records_are_those_of_the_classifier(records, objective):
     np.testing.assert_allclose([[r["x1"], r["x2"]] for r in rows], X, atol=6e-4)
     assert [r["label"] for r in rows] == y.tolist()
     nodes = of_kind(records, "grid", **own)
-    points = grid(SETTINGS["n_grid"])
+    points = grid(SETTINGS["n_grid"], 4.0)
     np.testing.assert_allclose([[r["x1"], r["x2"]] for r in nodes], points, atol=6e-4)
     found = [[r[f"prob{k}"] for k in range(4)] for r in nodes]
     np.testing.assert_allclose(found, model.predict_proba(points), atol=1e-4)

@@ -47,7 +47,7 @@ def fourier_features(
     return np.sqrt(2.0 / n_features) * np.cos(X @ frequency + phase)
 
 
-def grid(n: int) -> Float[np.ndarray, "n_points 2"]:
+def grid(n: int, half_width: float = _HALF_WIDTH) -> Float[np.ndarray, "n_points 2"]:
     """Return the points of an n by n grid over the part of the plane that is drawn, the first coordinate fastest.
 
     Examples
@@ -58,7 +58,7 @@ def grid(n: int) -> Float[np.ndarray, "n_points 2"]:
            [-4.5,  4.5],
            [ 4.5,  4.5]])
     """
-    ticks = np.linspace(-_HALF_WIDTH, _HALF_WIDTH, n)
+    ticks = np.linspace(-half_width, half_width, n)
     return np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 2)
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from gaussify import datasets, metrics
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, group
+from gaussify.experiments._streaming_toy import grid
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
 METHODS = ("laplace", "variational", "moment", "moment-ori")
@@ -53,21 +54,6 @@ def exact_bound(model: Any, constant_variance: float) -> float:
         return dense_elbo(covariance, rows.labels, table, likelihood.expected_log_prob, rows.weight).item()
 
 
-def grid(n: int) -> Float[np.ndarray, "n_points 2"]:
-    """Return the points of an n by n grid over the part of the plane that is drawn, the first coordinate fastest.
-
-    Examples
-    --------
-    >>> grid(2)
-    array([[-4., -4.],
-           [ 4., -4.],
-           [-4.,  4.],
-           [ 4.,  4.]])
-    """
-    ticks = np.linspace(-_HALF_WIDTH, _HALF_WIDTH, n)
-    return np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 2)
-
-
 def _tasks(settings: Settings) -> list[Task]:
     return [
         {"seed": seed, "method": method, "objective": objective}
@@ -97,7 +83,7 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     }
     if number > 0:  # the first is drawn
         return [score]
-    points = grid(settings["n_grid"])
+    points = grid(settings["n_grid"], _HALF_WIDTH)
     rows: list[Record] = [
         {"kind": "row", "x1": x1, "x2": x2, "label": label}
         for (x1, x2), label in zip(X.round(3).tolist(), y.tolist(), strict=True)
@@ -169,7 +155,7 @@ def mixed_colours(probs: Float[np.ndarray, "*batch c"]) -> Float[np.ndarray, "*b
     return 1.0 - 0.7 * np.clip(known, 0.0, 1.0) * (1.0 - probs @ palette)
 
 
-_COMMON = {"n_rows": 300, "n_test": 4000, "max_iter": 200, "constant_variance": 1000.0, "n_grid": 45}
+_COMMON = {"n_rows": 300, "n_test": 4000, "max_iter": 200, "constant_variance": 1000.0, "n_grid": 40}
 PRESETS: dict[str, Settings] = {
     "smoke": {**_COMMON, "n_rows": 60, "n_test": 500, "max_iter": 15, "n_seeds": 1, "n_grid": 9},
     "laptop": {**_COMMON, "n_seeds": 3},

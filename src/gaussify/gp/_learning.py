@@ -147,11 +147,8 @@ def learn_sparse_elbo(
     def finished(report: SearchReport) -> ElboRound:
         own, points, found = copy.deepcopy(k), z.detach().clone(), alpha_eps().detach()
         if batch_size < n:  # where the mean over samples was of parameters on their way
-            targets, expected = (
-                PseudoTargets(*(part.detach() for part in family.targets(found))),
-                family.expected_log_prob,
-            )
-            value = elbo_value(own, points, rows, targets, expected, constant_variance=CONSTANT_VARIANCE)
+            table, expected = family.targets(found), family.expected_log_prob
+            value = elbo_value(own, points, rows, table, expected, constant_variance=CONSTANT_VARIANCE)
             report = report._replace(value=value + add_log_priors(own) + alpha_eps.add_log_prior())
         return ElboRound(InducingFeatures.of(own, points), found, report)
 
