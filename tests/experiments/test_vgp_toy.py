@@ -11,7 +11,8 @@ from gaussify import GPClassifier, SoftmaxLikelihood, metrics
 from gaussify.datasets import make_four_classes
 from gaussify.experiments import get, load, run
 from gaussify.experiments._results import write_records
-from gaussify.experiments._vgp_toy import METHODS, OBJECTIVES, PRESETS, exact_bound, grid, mixed_colours
+from gaussify.experiments._streaming_toy import grid
+from gaussify.experiments._vgp_toy import METHODS, OBJECTIVES, PRESETS, exact_bound, mixed_colours
 from gaussify.plotting import SERIES_COLOURS
 
 SETTINGS = PRESETS["smoke"]
