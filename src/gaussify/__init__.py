@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from gaussify.likelihoods import BinomialLikelihood, LogisticLikelihood, PoissonLikelihood, SoftmaxLikelihood
     from gaussify.linear import BayesianLogisticRegression
     from gaussify.matching import match, register_match, to_basis
+    from gaussify.nn import LastLayer, MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
 
 __all__ = [
     "BayesianLogisticRegression",
     "BinomialLikelihood",
     "GPClassifier",
+    "LastLayer",
     "LogisticLikelihood",
+    "MatchedBCEWithLogitsLoss",
+    "MatchedCrossEntropyLoss",
     "PoissonLikelihood",
     "SoftmaxLikelihood",
     "__version__",
@@ -34,7 +38,10 @@ _HOME = {
     "BayesianLogisticRegression": "linear",
     "BinomialLikelihood": "likelihoods",
     "GPClassifier": "gp",
+    "LastLayer": "nn",
     "LogisticLikelihood": "likelihoods",
+    "MatchedBCEWithLogitsLoss": "nn",
+    "MatchedCrossEntropyLoss": "nn",
     "PoissonLikelihood": "likelihoods",
     "SoftmaxLikelihood": "likelihoods",
     "match": "matching",

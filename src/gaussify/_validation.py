@@ -36,6 +36,8 @@ def check_option(
         ...
     gaussify.exceptions.InvalidArgumentError: The 'fruit' parameter of eat must be one of 'apple', 'pear'; got 'plum'.
     """
+    if isinstance(value, options) and allowed is None:
+        return value
     choices = list(options if allowed is None else allowed)
     if isinstance(value, str) and value in [choice.value for choice in choices]:
         return options(value)
@@ -108,8 +110,9 @@ def as_floats(
     min_ndim: int = 0,
     columns: int | None = None,
     minimum: float | None = None,
+    maximum: float | None = None,
 ) -> Tensor:
-    """Return finite floating-point numbers as a tensor, their shape and lower limit checked.
+    """Return finite floating-point numbers as a tensor, their shape and limits checked.
 
     Examples
     --------
@@ -137,6 +140,8 @@ def as_floats(
     _refuse(~torch.isfinite(tensor), tensor, f"{name!r} of {owner} must be finite")
     if minimum is not None:
         _refuse(tensor < minimum, tensor, f"{name!r} of {owner} must be at least {minimum:g}")
+    if maximum is not None:
+        _refuse(tensor > maximum, tensor, f"{name!r} of {owner} must be at most {maximum:g}")
     return tensor
 
 

@@ -144,27 +144,41 @@ class _Fit(NamedTuple):
     def follow_elbo(
         self, searched: SortedRows, start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]], first: LabelChoice
     ) -> _FoundSparse:
-        """By the collapsed bound, then by that on the exact model, for as long as judged rows are predicted better."""
+        """By the collapsed bound, then by that on the exact model, for as long as judged rows are predicted better.
+
+        Where they never are, the search goes on by the collapsed bound.
+        """
         given, settings = self.given, self.settings._replace(title=_EXACT_MODEL.format(first.method))
         _, table = make_table(given.label, self.rows.n_classes, first)
-        ((matched,), _) = learn_sparse(searched, table, start, self.settings, learn_points=given.learn_inducing)
-        learn = partial(
+        by_evidence = partial(learn_sparse, searched, table, learn_points=given.learn_inducing)
+        by_bound = partial(
             learn_sparse_elbo,
             searched,
             self.elbo_family(first),
-            (matched.kernel, matched.points),
             learn_points=given.learn_inducing,
             batch_size=given.batch_size,
             seed=given.seed,
         )
-        best = None
-        for rounds in (learn(settings._replace(max_iter=0)), learn(settings)):
-            for features, alpha_eps, report in rounds:
-                own = self.judged([features], self.label(first.method, alpha_eps), [report])
-                if best is not None and self.is_judged and not is_better(own.choice, best.choice):
-                    return best  # the bound may rise while predictions get worse
-                best = own
-        assert best is not None
+
+        def judge(features: InducingFeatures, alpha_eps: Float[Tensor, "*c"], report: SearchReport) -> _FoundSparse:
+            return self.judged([features], self.label(first.method, alpha_eps), [report])
+
+        def matched(start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]], title: str = "") -> _FoundSparse:
+            ((features,), _) = by_evidence(start, self.settings._replace(title=title))
+            (bound,) = by_bound((features.kernel, features.points), settings._replace(max_iter=0))
+            return judge(*bound)
+
+        best = begin = matched(start)
+        (features,) = begin.features
+        for found in by_bound((features.kernel, features.points), settings):
+            own = judge(*found)
+            if self.is_judged and not is_better(own.choice, best.choice):
+                break  # the bound may rise while predictions get worse
+            best = own
+        if best is begin and given.max_iter > 0:
+            title = f"again with {first.method}, alpha_eps={plain(first.alpha_eps)}: "
+            again = matched([(features.kernel, features.points)], title)
+            best = again if is_better(again.choice, begin.choice) else begin
         return best
 
     def prefers(self, a: _FoundSparse, b: _FoundSparse) -> bool:

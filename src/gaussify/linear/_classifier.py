@@ -143,6 +143,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         Likewise; before weights are divided by the temperature.
     score_ : float or None
         Mean log-likelihood of a row by ``criterion``, with these numbers.
+    likelihood_ : ClassLikelihood
+        In use: from latents to probabilities and how sure these are.
     statistics_ : ClassStatistics
         Of all rows, the last feature being the constant where there is an intercept.
     n_rows_seen_ : int
@@ -350,6 +352,10 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file (safetensors and JSON), atomically."""
+        write_model(path, type(self).__name__, _FORMAT, *self.packed())
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what a file holds of the model: what JSON can hold, and tensors; ``unpacked`` takes both."""
         check_is_fitted(self, "classes_")
         choice, reservoir = pack_choice(self._choice), pack_reservoir(self._reservoir)
         config = {
@@ -362,16 +368,20 @@ class BayesianLogisticRegression(StreamingClassifier):
             "choice": choice.config,
             "reservoir": reservoir.config,
         }
-        tensors = vars(self._accumulator.statistics) | choice.tensors | reservoir.tensors
-        write_model(path, type(self).__name__, _FORMAT, config, tensors)
+        return config, vars(self._accumulator.statistics) | choice.tensors | reservoir.tensors
 
     @classmethod
     def load(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
         """Return the model that ``save`` wrote; a file that is not one gets an error, and never runs anything."""
         config, tensors = read_model(path, cls.__name__, _FORMAT)
         with unpacking(path, cls.__name__):
-            model = cls(**config["params"])
-            model._restore(config, tensors)
+            return cls.unpacked(config, tensors)
+
+    @classmethod
+    def unpacked(cls: type[_Model], config: dict[str, Any], tensors: dict[str, Tensor]) -> _Model:
+        """Return the model of what ``packed`` gave."""
+        model = cls(**config["params"])
+        model._restore(config, tensors)
         return model
 
     def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -394,6 +404,11 @@ class BayesianLogisticRegression(StreamingClassifier):
     def statistics_(self) -> ClassStatistics:
         check_is_fitted(self, "classes_")
         return 1.0 * self._accumulator.statistics  # the caller's own
+
+    @property
+    def likelihood_(self) -> ClassLikelihood:
+        self._current()
+        return self._likelihood_in_use
 
     @property
     def method_(self) -> str:

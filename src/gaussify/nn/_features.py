@@ -1,0 +1,248 @@
+"""What a frozen network makes of data, batch by batch: features and labels."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from gaussify._persistence import read_model, write_model
+from gaussify._validation import check_count
+from gaussify.exceptions import InvalidArgumentError
+
+_FORMAT = 1
+_KIND = "features"
+_LABEL_KEYS = ("labels", "label")
+
+
+class Features(NamedTuple):
+    """Rows that a network has turned into features, on the CPU.
+
+    Examples
+    --------
+    >>> Features(torch.zeros(3, 2), torch.tensor([0, 1, 1])).X.shape
+    torch.Size([3, 2])
+    """
+
+    X: Float[Tensor, "n d"]
+    y: Int64[Tensor, " n"] | None
+
+
+class InputsOf(nn.Module):
+    """A network that ends before one of its layers: it returns what goes into that layer.
+
+    Parameters
+    ----------
+    network : nn.Module
+        It is run as a whole, so that it may be of any form.
+    layer : nn.Module, optional
+        One of its modules; by default the last ``nn.Linear``.
+
+    Examples
+    --------
+    >>> network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> features = InputsOf(network)
+    >>> features(torch.zeros(2, 4)).shape, features.layer
+    (torch.Size([2, 8]), Linear(in_features=8, out_features=3, bias=True))
+    """
+
+    layer: nn.Module
+
+    def __init__(self, network: nn.Module, layer: nn.Module | None = None) -> None:
+        super().__init__()
+        modules = list(network.modules())
+        if layer is None:
+            linear = [module for module in modules if isinstance(module, nn.Linear)]
+            if not linear:
+                raise InvalidArgumentError(
+                    "InputsOf finds no nn.Linear in this network: say which 'layer' is the last."
+                )
+            layer = linear[-1]
+        elif not any(module is layer for module in modules):
+            raise InvalidArgumentError("The 'layer' parameter of InputsOf must be a module of the network.")
+        self.network = network
+        self.__dict__["layer"] = layer  # as a part of the network it is registered already
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
+        """Return the input of the layer; where the layer is used more than once, the last one."""
+        seen: list[Tensor] = []
+        handle = self.layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+        try:
+            self.network(*inputs, **keywords)
+        finally:
+            handle.remove()
+        if not seen:
+            raise InvalidArgumentError("The network of InputsOf did not use its layer for this input.")
+        return seen[-1]
+
+
+def extract_features(
+    network: nn.Module,
+    data: Any,
+    y: Any = None,
+    *,
+    batch_size: int = 256,
+    progress: bool | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> Features:
+    """Return what a network, in evaluation mode and without a graph, makes of all rows.
+
+    Parameters
+    ----------
+    network : nn.Module
+        From a batch of inputs to features (n, d); further dimensions are flattened.
+    data : Tensor, Dataset or iterable of batches such as a DataLoader
+        A batch is a tensor of inputs, a tuple of inputs that ends with labels, or a mapping with the labels under
+        "labels" (or "label"), the rest of which is given to the network by name.
+    y : array-like of shape (n,), optional
+        Labels of a tensor.
+    batch_size : int
+        Rows at a time, of a tensor or Dataset.
+    progress : bool, optional
+        Whether to show a bar; by default where the standard error is a terminal.
+    cache : path, optional
+        A file for the features. If it is there, and was written with the same weights for as many rows, nothing is
+        computed. One path belongs to one set of data, in one order.
+
+    Examples
+    --------
+    >>> network = nn.Linear(4, 2)
+    >>> extract_features(network, torch.zeros(5, 4), [0, 1, 1, 0, 1]).X.shape
+    torch.Size([5, 2])
+    """
+    batches = as_batches(data, y, batch_size, owner="extract_features")
+    identity = {"weights": fingerprint(network), "n_rows": _count_rows(batches)}
+    if cache is not None and Path(cache).exists():
+        config, tensors = read_model(cache, _KIND, _FORMAT)
+        if config == identity:
+            return Features(tensors["X"], tensors.get("y"))
+    rows = list(feature_batches(network, batches, progress=progress))
+    if not rows:
+        raise InvalidArgumentError("'data' of extract_features must hold at least one batch.")
+    labels = [own for _, own in rows if own is not None]
+    if 0 < len(labels) < len(rows):
+        raise InvalidArgumentError("'data' of extract_features must have labels in every batch, or in none.")
+    features = Features(torch.cat([own for own, _ in rows]), torch.cat(labels) if labels else None)
+    if cache is not None:
+        identity["n_rows"] = identity["n_rows"] if identity["n_rows"] is not None else len(features.X)
+        write_model(cache, _KIND, _FORMAT, identity, {k: v for k, v in features._asdict().items() if v is not None})
+    return features
+
+
+def feature_batches(network: nn.Module, batches: Iterable[Any], *, progress: bool | None = None) -> Iterator[Features]:
+    """Yield what a network, in evaluation mode and without a graph, makes of each batch."""
+    device = next((tensor.device for tensor in chain(network.parameters(), network.buffers())), torch.device("cpu"))
+    network.eval()
+    for batch in _with_progress(batches, progress):
+        inputs, keywords, y = _parts(batch)
+        with torch.no_grad():
+            X = network(
+                *(_moved(part, device) for part in inputs), **{k: _moved(v, device) for k, v in keywords.items()}
+            )
+        yield Features(_checked(X, network), None if y is None else _as_indices(y))
+
+
+def as_batches(data: Any, y: Any, batch_size: int, *, owner: str) -> Iterable[Any]:
+    """Return data as an iterable of batches."""
+    if isinstance(data, Tensor):
+        if y is None:
+            return DataLoader(TensorDataset(data), batch_size=check_count(batch_size, name="batch_size", owner=owner))
+        y = torch.as_tensor(y)
+        if y.shape != data.shape[:1]:
+            raise InvalidArgumentError(
+                f"'y' of {owner} must hold a label for each of {len(data)} rows; got shape {tuple(y.shape)}."
+            )
+        data = TensorDataset(data, y)
+    elif y is not None:
+        raise InvalidArgumentError(f"'y' of {owner} goes with a tensor; data of any other kind brings its labels.")
+    if isinstance(data, Dataset):
+        return DataLoader(data, batch_size=check_count(batch_size, name="batch_size", owner=owner))
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
+        return data
+    raise InvalidArgumentError(
+        f"'data' of {owner} must be a tensor, a Dataset or an iterable of batches such as a DataLoader; got "
+        f"{type(data).__name__}."
+    )
+
+
+def fingerprint(network: nn.Module) -> str:
+    """Return a text that tells weights apart.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(2, 1)
+    >>> before = fingerprint(layer)
+    >>> with torch.no_grad():
+    ...     _ = layer.bias.add_(1.0)
+    >>> fingerprint(layer) == before
+    False
+    """
+    digest = hashlib.sha256()
+    for name, value in sorted(network.state_dict().items()):
+        if isinstance(value, Tensor):
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """Inputs by place, inputs by name, and labels."""
+    if isinstance(batch, Mapping):
+        labels = [batch[key] for key in _LABEL_KEYS if key in batch]
+        return (), {k: v for k, v in batch.items() if k not in _LABEL_KEYS}, labels[0] if labels else None
+    if isinstance(batch, Tensor):
+        return (batch,), {}, None
+    if isinstance(batch, tuple | list) and batch:
+        return (tuple(batch), {}, None) if len(batch) == 1 else (tuple(batch[:-1]), {}, batch[-1])
+    raise InvalidArgumentError(
+        f"A batch must be a tensor, a tuple of tensors that ends with labels, or a mapping; got {type(batch).__name__}."
+    )
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    return value.to(device) if isinstance(value, Tensor) else value
+
+
+def _as_indices(y: Any) -> Int64[Tensor, " n"]:
+    y = torch.as_tensor(y).detach().cpu()
+    if y.ndim != 1 or y.is_floating_point() or y.is_complex():
+        raise InvalidArgumentError(
+            f"Labels of a batch must be class indices of shape (n,); got {y.dtype} of shape {tuple(y.shape)}."
+        )
+    return y.long()
+
+
+def _checked(X: Any, network: nn.Module) -> Float[Tensor, "n d"]:
+    name = type(network).__name__
+    if not isinstance(X, Tensor) or X.ndim < 2 or not X.is_floating_point():
+        came = f"{X.dtype} of shape {tuple(X.shape)}" if isinstance(X, Tensor) else type(X).__name__
+        raise InvalidArgumentError(
+            f"The network of features, {name}, must return a tensor of numbers of shape (n, d) for a batch; got {came}."
+        )
+    X = X.detach().flatten(1).cpu()
+    X = X.float() if X.dtype in (torch.float16, torch.bfloat16) else X
+    if not bool(torch.isfinite(X).all()):
+        raise InvalidArgumentError(f"The network of features, {name}, returned numbers that are not finite.")
+    return X
+
+
+def _count_rows(batches: Iterable[Any]) -> int | None:
+    dataset = getattr(batches, "dataset", None)
+    return len(dataset) if isinstance(dataset, Sized) else None
+
+
+def _with_progress(batches: Iterable[Any], progress: bool | None) -> Iterable[Any]:
+    if not (sys.stderr.isatty() if progress is None else progress):
+        return batches
+    from rich.console import Console
+    from rich.progress import track
+
+    total = len(batches) if isinstance(batches, Sized) else None
+    return track(batches, "features", total=total, console=Console(stderr=True), transient=True)

@@ -1,0 +1,271 @@
+"""A Bayesian last layer on a frozen network, in closed form."""
+
+import os
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from gaussify._estimators import unchanged_on_error, unpacking
+from gaussify._persistence import read_model, write_model
+from gaussify._validation import as_labels, check_count
+from gaussify.exceptions import InvalidArgumentError, ModelFileError
+from gaussify.likelihoods import ProbabilityUncertainty
+from gaussify.linear import BayesianLogisticRegression
+from gaussify.nn._features import Features, InputsOf, as_batches, extract_features, feature_batches, fingerprint
+
+_FORMAT = 1
+_BLOCK = 1 << 23  # numbers of features that are learnt at a time
+_Layer = TypeVar("_Layer", bound="LastLayer")
+
+
+class LastLayer(nn.Module):
+    r"""The last layer of a trained network as Bayesian logistic regression on its features, in closed form.
+
+    The network is frozen and the data pass through it once; their features go into the statistics of
+    :class:`~gaussify.BayesianLogisticRegression`, whose posterior is exact in the matched model. There is nothing to
+    iterate, so that rows and classes can be added later, and likelihood and prior changed without another pass.
+
+    Parameters
+    ----------
+    features : nn.Module
+        From a batch of inputs to features (n, d). From now on it stays in evaluation mode, and its parameters do not
+        require gradients. :class:`~gaussify.nn.InputsOf` makes one of a network with its last layer, as
+        ``LastLayer.of`` does.
+    n_classes : int
+        Labels are class indices below it.
+    method, alpha_eps, temperature, prior_variance, **head
+        Of :class:`~gaussify.BayesianLogisticRegression`. Those that are ``"auto"`` are chosen by leaving rows out.
+    batch_size : int
+        Rows that pass through the network at a time, of a tensor or Dataset; a DataLoader has its own.
+    progress : bool, optional
+        Whether to show a bar; by default where the standard error is a terminal.
+
+    Attributes
+    ----------
+    head : BayesianLogisticRegression
+        On features; it has all that was learnt, and more to ask for: ``head.coef_``, ``head.sample()``,
+        ``head.set_params(alpha_eps=0.05)``, ...
+
+    Notes
+    -----
+    ``state_dict`` holds the network alone; ``save`` and ``load`` are for what was learnt here.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = (torch.as_tensor(part) for part in load_digits(return_X_y=True))
+    >>> X = X.float() / 16
+    >>> _ = torch.manual_seed(0)
+    >>> network = nn.Sequential(nn.Linear(64, 100), nn.ReLU())  # random here, as a rule trained
+    >>> model = LastLayer(network, n_classes=10).fit(X[:1000], y[:1000])
+    >>> probs = model.predict_proba(X[1000:])
+    >>> bool((probs.argmax(1) == y[1000:]).float().mean() > 0.85)
+    True
+    >>> model.partial_fit(X[1000:], y[1000:]).head.n_rows_seen_
+    1797
+    """
+
+    def __init__(
+        self,
+        features: nn.Module,
+        n_classes: int,
+        method: str = "variational",
+        alpha_eps: Any = "auto",
+        temperature: Any = "auto",
+        prior_variance: Any = "auto",
+        *,
+        batch_size: int = 256,
+        progress: bool | None = None,
+        **head: Any,
+    ) -> None:
+        super().__init__()
+        if not isinstance(features, nn.Module):
+            raise InvalidArgumentError(
+                f"The 'features' parameter of LastLayer must be an nn.Module; got {type(features).__name__}."
+            )
+        self.n_classes = check_count(n_classes, name="n_classes", owner="LastLayer", minimum=2)
+        self.batch_size = check_count(batch_size, name="batch_size", owner="LastLayer")
+        self.progress = progress
+        known = BayesianLogisticRegression().get_params()
+        if unknown := [name for name in head if name not in known]:
+            raise InvalidArgumentError(
+                f"LastLayer has no parameter {unknown[0]!r}; those of its head are {', '.join(sorted(known))}."
+            )
+        self.head = BayesianLogisticRegression(method, alpha_eps, temperature, prior_variance, **head)
+        self.features = features.requires_grad_(False).eval()
+
+    @classmethod
+    def of(cls: type[_Layer], network: nn.Module, layer: nn.Module | None = None, **options: Any) -> _Layer:
+        """Return a last layer in place of that of a trained network.
+
+        Parameters
+        ----------
+        network : nn.Module
+            From inputs to logits.
+        layer : nn.Module, optional
+            Its last layer; by default its last ``nn.Linear``, whose outputs are as many as there are classes.
+        **options
+            Of ``LastLayer``; ``n_classes`` where the layer does not tell.
+
+        Examples
+        --------
+        >>> network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> LastLayer.of(network).n_classes
+        3
+        """
+        features = InputsOf(network, layer)
+        options.setdefault("n_classes", getattr(features.layer, "out_features", None))
+        return cls(features, **options)
+
+    def fit(self: _Layer, data: Any, y: Any = None, *, cache: str | os.PathLike[str] | None = None) -> _Layer:
+        """Learn from these rows alone; what was learnt before is forgotten.
+
+        Parameters
+        ----------
+        data, y
+            As of :func:`~gaussify.nn.extract_features`, with labels.
+        cache : path, optional
+            A file for the features, see there; then they are in memory, too, which they need not be otherwise.
+        """
+        head = BayesianLogisticRegression(**self.head.get_params())
+        self._learn(head, data, y, self.n_classes, cache)
+        self.head = head.tune()
+        return self
+
+    def partial_fit(self: _Layer, data: Any, y: Any = None, *, n_classes: int | None = None) -> _Layer:
+        """Learn from more rows, and of more classes where ``n_classes`` says so."""
+        n_classes = self.n_classes if n_classes is None else n_classes
+        n_classes = check_count(n_classes, name="n_classes", owner="LastLayer.partial_fit", minimum=self.n_classes)
+        with unchanged_on_error(self.head):
+            self._learn(self.head, data, y, n_classes)
+        self.n_classes = n_classes
+        return self
+
+    def unlearn(self: _Layer, data: Any, y: Any = None) -> _Layer:
+        """Take out rows that were learnt before, as if they had never come."""
+        rows = self._extract(data, y)
+        if rows.y is None:
+            raise InvalidArgumentError("'data' of LastLayer.unlearn must bring labels.")
+        self.head.unlearn(rows.X.double().numpy(), rows.y.numpy())
+        return self
+
+    def merge(self: _Layer, other: "LastLayer") -> _Layer:
+        """Learn all that ``other`` has learnt from other rows with the same network."""
+        if not isinstance(other, LastLayer):
+            raise InvalidArgumentError(f"merge takes another LastLayer; got one {type(other).__name__}.")
+        if fingerprint(self.features) != fingerprint(other.features):
+            raise InvalidArgumentError("Last layers to merge must have networks with the same weights.")
+        self.head.merge(other.head)
+        self.n_classes = max(self.n_classes, other.n_classes)
+        return self
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "n c"]:
+        """Return the logarithm of the probabilities, which stands where logits do: its softmax are these."""
+        batch = keywords if keywords else (*inputs, None)
+        (rows,) = feature_batches(self.features, [batch], progress=False)
+        probs = self.head.predict_proba(rows.X.double().numpy())
+        like = next((part for part in (*inputs, *keywords.values()) if isinstance(part, Tensor)), torch.empty(0))
+        dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
+        return torch.from_numpy(probs).log().to(like.device, dtype)
+
+    def predict_proba(self, data: Any) -> Float[Tensor, "n c"]:
+        """Return the probability of each class, by quadrature over the posterior of the logits; labels are left out."""
+        return self._predict(data, self.head.predict_proba)
+
+    def predict(self, data: Any) -> Int64[Tensor, " n"]:
+        """Return the most probable class of each row."""
+        return self.predict_proba(data).argmax(1)
+
+    def predict_latent(self, data: Any) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
+        """Return mean and variance of the logits."""
+        rows = self._extract(data)
+        mean, variance = self.head.predict_latent(rows.X.double().numpy())
+        return torch.from_numpy(mean), torch.from_numpy(variance)
+
+    def predict_uncertainty(self, data: Any) -> ProbabilityUncertainty:
+        """Return the probabilities, how sure they are, and the split of their entropy."""
+        mean, variance = self.predict_latent(data)
+        return self.head.likelihood_.predict_uncertainty(mean, variance)
+
+    def train(self: _Layer, mode: bool = True) -> _Layer:
+        """Change nothing: the network stays in evaluation mode."""
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was learnt to one file (safetensors and JSON), atomically; the network is not in it."""
+        config, tensors = self.head.packed()
+        own = {
+            "head": config,
+            "n_classes": self.n_classes,
+            "batch_size": self.batch_size,
+            "weights": fingerprint(self.features),
+        }
+        write_model(path, "LastLayer", _FORMAT, own, tensors)
+
+    @classmethod
+    def load(cls: type[_Layer], path: str | os.PathLike[str], features: nn.Module) -> _Layer:
+        """Return the last layer that ``save`` wrote, on the network it was learnt with."""
+        config, tensors = read_model(path, "LastLayer", _FORMAT)
+        with unpacking(path, "LastLayer"):
+            head = BayesianLogisticRegression.unpacked(config["head"], tensors)
+            layer = cls(features, config["n_classes"], batch_size=config["batch_size"])
+            layer.head = head
+            weights = config["weights"]
+        if weights != fingerprint(features):
+            raise ModelFileError(
+                f"{path} was learnt from features of a network with other weights: load those first, or fit again."
+            )
+        return layer
+
+    def extra_repr(self) -> str:
+        """Return the number of classes and the head."""
+        return f"n_classes={self.n_classes}, head={self.head}"
+
+    def _extract(self, data: Any, y: Any = None, cache: str | os.PathLike[str] | None = None) -> Features:
+        return extract_features(self.features, data, y, batch_size=self.batch_size, progress=self.progress, cache=cache)
+
+    def _learn(
+        self,
+        head: BayesianLogisticRegression,
+        data: Any,
+        y: Any,
+        n_classes: int,
+        cache: str | os.PathLike[str] | None = None,
+    ) -> None:
+        n_rows = 0
+        for rows in self._blocks(data, y) if cache is None else [self._extract(data, y, cache)]:
+            if rows.y is None:
+                raise InvalidArgumentError(
+                    "'data' of LastLayer must bring labels to learn from: batches of (inputs, y)."
+                )
+            owner = "LastLayer (partial_fit takes n_classes for more)"
+            labels = as_labels(rows.y, n_classes=n_classes, owner=owner).numpy()
+            head.partial_fit(rows.X.double().numpy(), labels, classes=np.arange(n_classes))
+            n_rows += len(labels)
+        if not n_rows:
+            raise InvalidArgumentError("'data' of LastLayer must hold at least one batch.")
+
+    def _blocks(self, data: Any, y: Any) -> Iterator[Features]:
+        """Batches put together, as learning takes long steps better."""
+        waiting: list[Features] = []
+        batches = as_batches(data, y, self.batch_size, owner="LastLayer")
+        for rows in feature_batches(self.features, batches, progress=self.progress):
+            waiting.append(rows)
+            if sum(own.X.numel() for own in waiting) >= _BLOCK:
+                yield _joined(waiting)
+                waiting = []
+        if waiting:
+            yield _joined(waiting)
+
+    def _predict(self, data: Any, function: Any) -> Tensor:
+        rows = self._extract(data)
+        return torch.from_numpy(function(rows.X.double().numpy()))
+
+
+def _joined(batches: list[Features]) -> Features:
+    labels = [own for _, own in batches if own is not None]
+    return Features(torch.cat([own for own, _ in batches]), torch.cat(labels) if len(labels) == len(batches) else None)

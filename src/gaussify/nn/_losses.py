@@ -1,0 +1,179 @@
+"""Modules in place of torch's losses: they hold options and call the functions."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gaussify._validation import check_count, check_option
+from gaussify.exceptions import InvalidArgumentError
+from gaussify.likelihoods import LogisticLikelihood, SoftmaxLikelihood
+from gaussify.nn.functional import Reduction, matched_binary_cross_entropy_with_logits, matched_cross_entropy
+
+
+class MatchedCrossEntropyLoss(nn.Module):
+    r"""Least squares in place of :class:`torch.nn.CrossEntropyLoss`: labels as Gaussian observations of the logits.
+
+    .. math:: \ell(f, y) = -\sum_k \log\mathcal{N}(f_k; m_{yk}, v_{yk})
+
+    See :func:`~gaussify.nn.functional.matched_cross_entropy`. Trained logits are those of a softmax: probabilities are
+    ``logits.softmax(-1)`` (with ``method="gauss"``, too, where the paper does so).
+
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes, the columns of the logits.
+    alpha_eps : float, sequence or Tensor
+        Concentration behind a label: one number, or one per class. An ``nn.Parameter`` is one of this module's.
+    method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
+        How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`.
+    reduction : {"mean", "sum", "none"}
+        As torch's.
+    weight : Tensor of shape (n_classes,), optional
+        Factor on the loss of each class.
+    ignore_index : int
+        Class index whose rows do not count.
+    label_smoothing : float
+        Part of each label that is spread evenly over all classes.
+    label_variance : float
+        Variance of a label for ``method="gauss"``.
+
+    Examples
+    --------
+    >>> _ = torch.manual_seed(0)
+    >>> X = torch.randn(200, 2)
+    >>> y = (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
+    >>> network = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 3))
+    >>> loss = MatchedCrossEntropyLoss(3)
+    >>> optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
+    >>> for _ in range(200):
+    ...     optimiser.zero_grad()
+    ...     loss(network(X), y).backward()
+    ...     optimiser.step()
+    >>> bool((network(X).argmax(1) == y).float().mean() > 0.9)
+    True
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        n_classes: int,
+        alpha_eps: Any = 0.1,
+        method: str = "variational",
+        reduction: str = "mean",
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        label_variance: float = 1.0,
+    ) -> None:
+        super().__init__()
+        owner = type(self).__name__
+        self.n_classes = check_count(n_classes, name="n_classes", owner=owner, minimum=2)
+        likelihood = SoftmaxLikelihood(self.n_classes, alpha_eps, method, label_variance=label_variance)
+        self.method = likelihood.method
+        _hold(self, "alpha_eps", alpha_eps)
+        self.label_variance = label_variance
+        self.reduction = check_option(reduction, Reduction, name="reduction", owner=owner)
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        self.register_buffer("weight", weight)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of logits (c,), (n, c) or (n, c, ...) for class indices or probabilities."""
+        if input.ndim and input.shape[min(1, input.ndim - 1)] != self.n_classes:
+            raise InvalidArgumentError(
+                f"'input' of {type(self).__name__} must have {self.n_classes} logits in dimension "
+                f"{min(1, input.ndim - 1)}, one for each class; got shape {tuple(input.shape)}."
+            )
+        return matched_cross_entropy(
+            input,
+            target,
+            self.weight,
+            alpha_eps=self.alpha_eps,
+            method=self.method,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+            label_variance=self.label_variance,
+        )
+
+    def extra_repr(self) -> str:
+        """Return the options, for the text of a network."""
+        return f"{self.n_classes}, alpha_eps={self.alpha_eps}, method={self.method}, reduction={self.reduction}"
+
+
+class MatchedBCEWithLogitsLoss(nn.Module):
+    r"""Least squares in place of :class:`torch.nn.BCEWithLogitsLoss`: labels as Gaussian observations of a logit.
+
+    See :func:`~gaussify.nn.functional.matched_binary_cross_entropy_with_logits`. Probabilities of class 1 are
+    ``logits.sigmoid()``.
+
+    Parameters
+    ----------
+    alpha_eps, beta_eps : float or Tensor
+        Concentrations behind class 1 and class 0; ``beta_eps=None`` takes ``alpha_eps``.
+    method : {"variational", "moment", "laplace", "gauss"}
+        How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`.
+    reduction : {"mean", "sum", "none"}
+        As torch's.
+    weight, pos_weight : Tensor, optional
+        Factor on each loss, and on that of label 1; broadcast.
+    label_variance : float
+        Variance of a label for ``method="gauss"``.
+
+    Examples
+    --------
+    >>> MatchedBCEWithLogitsLoss(0.1)(torch.tensor([3.0, -2.0]), torch.tensor([1.0, 0.0]))
+    tensor(3.1774)
+    """
+
+    weight: Tensor | None
+    pos_weight: Tensor | None
+
+    def __init__(
+        self,
+        alpha_eps: Any = 0.1,
+        beta_eps: Any = None,
+        method: str = "variational",
+        reduction: str = "mean",
+        *,
+        weight: Tensor | None = None,
+        pos_weight: Tensor | None = None,
+        label_variance: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.method = LogisticLikelihood(alpha_eps, beta_eps, method, label_variance=label_variance).method
+        _hold(self, "alpha_eps", alpha_eps)
+        _hold(self, "beta_eps", beta_eps)
+        self.label_variance = label_variance
+        self.reduction = check_option(reduction, Reduction, name="reduction", owner=type(self).__name__)
+        self.register_buffer("weight", weight)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of logits for labels from 0 to 1 of the same shape."""
+        return matched_binary_cross_entropy_with_logits(
+            input,
+            target,
+            self.weight,
+            self.pos_weight,
+            alpha_eps=self.alpha_eps,
+            beta_eps=self.beta_eps,
+            method=self.method,
+            reduction=self.reduction,
+            label_variance=self.label_variance,
+        )
+
+    def extra_repr(self) -> str:
+        """Return the options, for the text of a network."""
+        names = ("alpha_eps", "beta_eps", "method", "reduction")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+
+
+def _hold(module: nn.Module, name: str, value: Any) -> None:
+    """Keep a number as it is, a parameter as the module's own, and anything else as a tensor that moves with it."""
+    if value is None or isinstance(value, float | int | nn.Parameter):
+        setattr(module, name, value)
+    else:
+        module.register_buffer(name, torch.as_tensor(value), persistent=False)

@@ -1,0 +1,316 @@
+r"""Losses that take the place of cross-entropy, as functions: the negative log-density of the matched Gaussian.
+
+A label turns into a Gaussian observation of each logit, :math:`\mathcal{N}(f; m, v)`, once and in closed form; what
+training then minimises (eq. 4 of the paper) is least squares,
+
+.. math:: \ell = \sum_k \frac{(f_k - m_k)^2}{2 v_k} + \tfrac12 \log 2\pi v_k.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gaussify._validation import as_concentration, as_floats, as_labels, check_option
+from gaussify.exceptions import InvalidArgumentError
+from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
+from gaussify.nn._squared_error import label_error_sum, label_errors
+from gaussify.nn._targets import (
+    BinaryGaussians,
+    LabelGaussians,
+    beta_targets,
+    gamma_targets,
+    half_log_variance,
+)
+
+__all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
+
+
+class Reduction(StrEnum):
+    """What becomes of the losses of all rows."""
+
+    NONE = "none"
+    """One loss a row."""
+    MEAN = "mean"
+    """Their mean, weighted where classes are."""
+    SUM = "sum"
+    """Their sum."""
+
+
+def matched_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    alpha_eps: Any = 0.1,
+    method: str = "variational",
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    label_variance: float = 1.0,
+) -> Tensor:
+    r"""Return the negative log-density of logits under the Gaussians that labels turn into.
+
+    In place of :func:`torch.nn.functional.cross_entropy`, with the same shapes, weights and reductions. A label with
+    counts :math:`c` (one-hot, smoothed, or the probabilities that are given) stands for
+    :math:`\mathrm{Gamma}(\alpha_\epsilon + c_k, 1)` of each exponentiated logit (section 3.2 of the paper).
+
+    Parameters
+    ----------
+    input : Tensor of shape (c,), (n, c) or (n, c, ...)
+        Logits. Those of half precision are taken to float32, as is then the loss.
+    target : Tensor
+        Class indices of shape (), (n,) or (n, ...), or probabilities (or counts) of the shape of ``input``.
+    weight : Tensor of shape (c,), optional
+        Factor on the loss of a row for each class; of probabilities, their mean counts.
+    alpha_eps : float or Tensor of shape () or (c,)
+        Concentration behind each class. Derivatives flow to a tensor, but the loss alone is a bad guide to it: it is a
+        density of logits, which grows without bound as ``alpha_eps`` does.
+    method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
+        See :class:`~gaussify.likelihoods.LikelihoodMethod`; ``"gauss"`` is least squares on one-hot labels.
+    ignore_index : int
+        Class index whose rows do not count.
+    reduction : {"mean", "sum", "none"}
+        As torch's: the mean of class indices is weighted, that of probabilities is over rows.
+    label_smoothing : float
+        Part of each label in [0, 1] that is spread evenly over all classes.
+    label_variance : float
+        Variance of a label for ``method="gauss"``.
+
+    Examples
+    --------
+    >>> logits = torch.tensor([[2.0, -1.0, -3.0], [0.0, 4.0, -2.0]])
+    >>> matched_cross_entropy(logits, torch.tensor([0, 1]))
+    tensor(15.2602)
+    >>> matched_cross_entropy(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), method="laplace")
+    tensor(10.3916)
+    """
+    owner = "matched_cross_entropy"
+    chosen = check_option(method, LikelihoodMethod, name="method", owner=owner)
+    how = check_option(reduction, Reduction, name="reduction", owner=owner)
+    _check_fraction(label_smoothing, owner=owner)
+    _check_logits(input, owner=owner)
+    logits = _rows(_full_precision(input))  # (n, c)
+    n_classes = logits.shape[1]
+    alpha_eps = _concentration(alpha_eps, like=logits, name="alpha_eps", owner=owner, sizes=(n_classes,))
+    variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
+    _check_weight(weight, n_classes, owner=owner)
+    if target.is_floating_point():
+        counts = _soft_counts(input, target, label_smoothing, owner=owner)
+        if chosen is LikelihoodMethod.GAUSS:
+            total = counts.sum(-1, keepdim=True)
+            mean, precision = counts / total, (total / variance).expand_as(counts)
+        else:
+            mean, precision = gamma_targets(alpha_eps + counts, chosen)
+        losses = (0.5 * precision * (logits - mean).square() + half_log_variance(precision)).sum(-1)
+        if weight is not None:
+            losses = losses * (counts @ weight.to(counts) / counts.sum(-1))
+        return _reduced(losses, how, _shape_of_rows(input))
+    labels = _labels(input, target, owner=owner)
+    gaussians = LabelGaussians.of_smoothed(
+        chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=variance
+    )
+    if labels.is_cpu and not 0 <= ignore_index < n_classes and not torch.compiler.is_compiling():
+        with suppress(IndexError, RuntimeError):  # of a label outside: to be ignored, or wrong
+            return _label_loss(logits, labels, gaussians, weight, None, how, target.shape)
+    is_kept = labels != ignore_index
+    labels = torch.where(is_kept, labels, 0)
+    if labels.is_cpu and not torch.compiler.is_compiling():
+        as_labels(labels, n_classes=n_classes, owner=owner)
+    return _label_loss(logits, labels, gaussians, weight, is_kept, how, target.shape)
+
+
+def matched_binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    *,
+    alpha_eps: Any = 0.1,
+    beta_eps: Any = None,
+    method: str = "variational",
+    reduction: str = "mean",
+    label_variance: float = 1.0,
+) -> Tensor:
+    r"""Return the negative log-density of logits under the Gaussians that binary labels turn into.
+
+    In place of :func:`torch.nn.functional.binary_cross_entropy_with_logits`, with the same shapes, weights and
+    reductions. A label :math:`y` stands for :math:`\mathrm{Beta}(\alpha_\epsilon + y, \beta_\epsilon + 1 - y)` of the
+    probability of class 1, whose logit is matched (section 3.3 of the paper).
+
+    Parameters
+    ----------
+    input : Tensor
+        Logits of any shape. Those of half precision are taken to float32, as is then the loss.
+    target : Tensor
+        Labels from 0 to 1, of the same shape: numbers, or integers and booleans.
+    weight : Tensor, optional
+        Factor on each loss; broadcast.
+    pos_weight : Tensor, optional
+        Factor on the loss of label 1, for each column; broadcast.
+    alpha_eps, beta_eps : float or Tensor of shape ()
+        Concentrations behind class 1 and class 0; ``beta_eps=None`` takes ``alpha_eps``.
+    method : {"variational", "moment", "laplace", "gauss"}
+        ``"gauss"`` is least squares on the labels 0 and 1.
+    reduction : {"mean", "sum", "none"}
+        As torch's: the mean is not weighted.
+    label_variance : float
+        Variance of a label for ``method="gauss"``.
+
+    Examples
+    --------
+    >>> matched_binary_cross_entropy_with_logits(torch.tensor([3.0, -2.0]), torch.tensor([1.0, 0.0]))
+    tensor(3.1774)
+    >>> matched_binary_cross_entropy_with_logits(torch.tensor([0.5]), torch.tensor([1.0]), method="gauss")
+    tensor(1.0439)
+    """
+    owner = "matched_binary_cross_entropy_with_logits"
+    chosen = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
+    how = check_option(reduction, Reduction, name="reduction", owner=owner)
+    if target.shape != input.shape:
+        raise InvalidArgumentError(
+            f"'target' of {owner} must have the shape of 'input', {tuple(input.shape)}; got {tuple(target.shape)}."
+        )
+    logits = _full_precision(input)
+    alpha_eps = _concentration(alpha_eps, like=logits, name="alpha_eps", owner=owner)
+    beta_eps = alpha_eps if beta_eps is None else _concentration(beta_eps, like=logits, name="beta_eps", owner=owner)
+    variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
+    labels = target.to(logits.dtype)
+    if chosen is LikelihoodMethod.GAUSS:
+        mean, precision = labels, 1.0 / variance
+    else:
+        are_numbers = target.is_floating_point()
+        mean, precision = _binary_targets(labels, are_numbers, chosen, alpha_eps, beta_eps, owner=owner)
+    if weight is None and pos_weight is None and not isinstance(precision, Tensor):
+        # one fused operation, as one precision serves all
+        error = torch.nn.functional.mse_loss(logits, mean, reduction=how.value)
+        n_summed = logits.numel() if how is Reduction.SUM else 1
+        return 0.5 * precision * error + n_summed * half_log_variance(precision)
+    losses = 0.5 * precision * (logits - mean).square() + half_log_variance(precision)
+    if weight is not None:
+        losses = losses * weight
+    if pos_weight is not None:
+        losses = losses * (1.0 + labels * (pos_weight - 1.0))
+    return _reduced(losses, how, losses.shape)
+
+
+def _binary_targets(
+    labels: Tensor, are_numbers: bool, method: LikelihoodMethod, alpha_eps: Any, beta_eps: Any, *, owner: str
+) -> tuple[Tensor, Any]:
+    """Mean and precision of each label; those that are all 0 or 1 have one of two."""
+    if torch.compiler.is_compiling():  # where values cannot be looked at
+        are_hard = not are_numbers
+    else:
+        are_hard = not labels.requires_grad and torch.equal(labels.square(), labels)
+    if are_hard:
+        of = BinaryGaussians.of_labels(method, alpha_eps, beta_eps)
+        mean = of.mean_0 + (of.mean_1 - of.mean_0) * labels
+        if isinstance(of.precision_0, float) and alpha_eps == beta_eps:
+            return mean, of.precision_0
+        return mean, of.precision_0 + (of.precision_1 - of.precision_0) * labels
+    if not torch.compiler.is_compiling():
+        as_floats(labels, name="target", owner=owner, minimum=0.0, maximum=1.0)
+    return beta_targets(alpha_eps + labels, beta_eps + (1.0 - labels), method)
+
+
+def _label_loss(
+    logits: Tensor,
+    labels: Tensor,
+    gaussians: LabelGaussians,
+    weight: Tensor | None,
+    is_kept: Tensor | None,
+    how: Reduction,
+    shape: Sequence[int],
+) -> Tensor:
+    normaliser = gaussians.log_normaliser(labels, logits.shape[1])
+    are_equal = weight is None and is_kept is None
+    if are_equal and how is not Reduction.NONE and not isinstance(normaliser, Tensor):
+        total = label_error_sum(logits, labels, gaussians)
+        return total / len(labels) + normaliser if how is Reduction.MEAN else total + len(labels) * normaliser
+    losses = label_errors(logits, labels, gaussians) + normaliser
+    of_rows = None if weight is None else weight.to(losses)[labels]
+    if is_kept is not None:
+        of_rows = is_kept.to(losses) if of_rows is None else of_rows * is_kept
+    return _reduced(losses, how, shape, of_rows)
+
+
+def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int], weight: Tensor | None = None) -> Tensor:
+    losses = losses if weight is None else torch.where(weight > 0.0, weight * losses, 0.0)
+    if how is Reduction.NONE:
+        return losses.reshape(shape)
+    if how is Reduction.SUM:
+        return losses.sum()
+    return losses.mean() if weight is None else losses.sum() / weight.sum()
+
+
+def _full_precision(input: Tensor) -> Tensor:
+    """Squares of residuals leave the range of float16, and the digits of bfloat16."""
+    return input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """From (c,), (n, c) or (n, c, ...) to (rows, c)."""
+    if tensor.ndim == 2:
+        return tensor
+    return tensor[None] if tensor.ndim == 1 else tensor.movedim(1, -1).reshape(-1, tensor.shape[1])
+
+
+def _shape_of_rows(input: Tensor) -> tuple[int, ...]:
+    return () if input.ndim == 1 else (input.shape[0], *input.shape[2:])
+
+
+def _check_logits(input: Tensor, *, owner: str) -> None:
+    if input.ndim < 1 or not input.is_floating_point() or input.shape[min(1, input.ndim - 1)] < 2:
+        raise InvalidArgumentError(
+            f"'input' of {owner} must be logits of shape (c,), (n, c) or (n, c, ...), with c >= 2; got "
+            f"{input.dtype} of shape {tuple(input.shape)}."
+        )
+
+
+def _labels(input: Tensor, target: Tensor, *, owner: str) -> Tensor:
+    if target.shape != _shape_of_rows(input) or target.dtype is torch.bool:
+        raise InvalidArgumentError(
+            f"'target' of {owner} must be class indices of shape {_shape_of_rows(input)}, or probabilities of shape "
+            f"{tuple(input.shape)}; got {target.dtype} of shape {tuple(target.shape)}."
+        )
+    return target.reshape(-1).long()
+
+
+def _soft_counts(input: Tensor, target: Tensor, label_smoothing: float, *, owner: str) -> Tensor:
+    if target.shape != input.shape:
+        raise InvalidArgumentError(
+            f"'target' of {owner}, as it has {target.dtype}, must be probabilities of shape {tuple(input.shape)}; got "
+            f"shape {tuple(target.shape)}. Class indices are integers."
+        )
+    counts = _rows(_full_precision(target))
+    if not torch.compiler.is_compiling():
+        as_floats(counts, name="target", owner=owner, minimum=0.0)
+    return counts if label_smoothing == 0.0 else (1.0 - label_smoothing) * counts + label_smoothing / counts.shape[1]
+
+
+def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Sequence[int] = ()) -> Any:
+    """A float, or a tensor beside the logits that keeps its graph."""
+    if torch.compiler.is_compiling():  # where values cannot be looked at
+        return value if isinstance(value, float | int) else torch.as_tensor(value).to(like)
+    if type(value) is float and 0.0 < value < math.inf:  # which needs no tensor to be checked
+        return value
+    checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
+    return checked.to(like) if checked.ndim or isinstance(value, Tensor) else float(value)
+
+
+def _check_weight(weight: Tensor | None, n_classes: int, *, owner: str) -> None:
+    if weight is not None and tuple(weight.shape) != (n_classes,):
+        raise InvalidArgumentError(
+            f"'weight' of {owner} must have shape ({n_classes},), a factor for each class; got {tuple(weight.shape)}."
+        )
+
+
+def _check_fraction(label_smoothing: float, *, owner: str) -> None:
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise InvalidArgumentError(
+            f"The 'label_smoothing' parameter of {owner} must be from 0 to 1; got {label_smoothing!r}."
+        )

@@ -1,0 +1,594 @@
+"""The losses as functions: against their definition, against torch's shapes and reductions, and their derivatives."""
+
+import math
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.testing import assert_close
+
+from gaussify import LogisticLikelihood, SoftmaxLikelihood
+from gaussify.exceptions import InvalidArgumentError
+from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
+
+BETA_MATCHES = ["laplace", "variational", "moment"]
+MATCHES = [*BETA_MATCHES, "moment-ori"]
+BETA_METHODS, METHODS = [*BETA_MATCHES, "gauss"], [*MATCHES, "gauss"]
+REDUCTIONS = ["none", "mean", "sum"]
+SHAPES = [(3,), (5, 3), (5, 3, 2), (5, 3, 2, 4)]
+EXACT = {"rtol": 1e-10, "atol": 1e-10}  # float64, sums in another order
+
+ALPHA = torch.tensor([0.3, 0.05, 2.0], dtype=torch.float64)  # non-default, and different for each class
+LABELS = torch.tensor([0, 2, 1, 2, 0])
+WEIGHT = torch.tensor([0.5, 3.0, 1.25], dtype=torch.float64)
+BINARY = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0], dtype=torch.float64)
+SOFT_BINARY = torch.tensor([0.9, 0.2, 0.5, 0.7, 0.35], dtype=torch.float64)
+
+methods = pytest.mark.parametrize("method", METHODS)
+matches = pytest.mark.parametrize("method", MATCHES)
+beta_methods = pytest.mark.parametrize("method", BETA_METHODS)
+beta_matches = pytest.mark.parametrize("method", BETA_MATCHES)
+reductions = pytest.mark.parametrize("reduction", REDUCTIONS)
+shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
+
+
+def random_logits(*shape: int, scale: float = 3.0, seed: int = 0) -> Tensor:
+    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def random_targets(kind: str, shape: tuple[int, ...]) -> Tensor:
+    if kind == "soft":
+        return random_logits(*shape, scale=1.0, seed=1).softmax(min(1, len(shape) - 1))
+    rows = () if len(shape) == 1 else (shape[0], *shape[2:])
+    return 2 - torch.arange(math.prod(rows)).reshape(rows) % 3
+
+
+def rows_of(tensor: Tensor) -> Tensor:
+    """From (n, c, ...) to (rows, c)."""
+    return tensor[None] if tensor.ndim == 1 else tensor.movedim(1, -1).reshape(-1, tensor.shape[1])
+
+
+def by_definition(likelihood: SoftmaxLikelihood | LogisticLikelihood, logits: Tensor, y: Tensor) -> Tensor:
+    mean, variance = likelihood.encode(y)
+    return -Normal(mean, variance.sqrt()).log_prob(logits).sum(-1)
+
+
+def with_gradient(loss, logits: Tensor) -> tuple[Tensor, Tensor]:
+    logits = logits.detach().requires_grad_()
+    value = loss(logits)
+    return value.detach(), torch.autograd.grad(value, logits)[0]
+
+
+def twice(function, *inputs: Tensor) -> None:
+    assert torch.autograd.gradcheck(function, inputs)
+    assert torch.autograd.gradgradcheck(function, inputs)
+
+
+# --- definition --------------------------------------------------------------------------------------------------
+
+log_uniform = st.floats(math.log(1e-3), math.log(30.0)).map(math.exp)
+
+
+@settings(max_examples=60)
+@given(data=st.data(), method=st.sampled_from(METHODS), n_classes=st.integers(2, 5), label_variance=log_uniform)
+def test_class_losses_are_negative_log_densities_of_the_encoded_targets(data, method, n_classes, label_variance):
+    alpha_eps = data.draw(log_uniform | st.lists(log_uniform, min_size=n_classes, max_size=n_classes))
+    rows = st.lists(st.lists(st.floats(-50.0, 50.0), min_size=n_classes, max_size=n_classes), min_size=1, max_size=4)
+    logits = torch.tensor(data.draw(rows), dtype=torch.float64)
+    counts = random_logits(*logits.shape, seed=data.draw(st.integers(0, 99))).exp()
+    alpha = torch.tensor(alpha_eps, dtype=torch.float64)
+    likelihood = SoftmaxLikelihood(n_classes, alpha, method, label_variance=label_variance)
+    for y in (counts.argmax(-1), counts / counts.sum(-1, keepdim=True), counts):
+        losses = matched_cross_entropy(
+            logits, y, alpha_eps=alpha_eps, method=method, reduction="none", label_variance=label_variance
+        )
+        assert_close(losses, by_definition(likelihood, logits, y), **EXACT)
+
+
+@settings(max_examples=40)
+@given(
+    method=st.sampled_from(BETA_METHODS),
+    alpha_eps=log_uniform,
+    beta_eps=log_uniform | st.none(),
+    logits=st.lists(st.floats(-50.0, 50.0), min_size=5, max_size=5),
+    label_variance=log_uniform,
+)
+def test_binary_losses_are_negative_log_densities_of_the_encoded_targets(
+    method, alpha_eps, beta_eps, logits, label_variance
+):
+    alpha, beta = (None if eps is None else torch.tensor(eps, dtype=torch.float64) for eps in (alpha_eps, beta_eps))
+    likelihood = LogisticLikelihood(alpha, beta, method, label_variance=label_variance)
+    logits = torch.tensor(logits, dtype=torch.float64)
+    for y in (BINARY, BINARY.long(), BINARY.bool(), SOFT_BINARY):
+        losses = matched_binary_cross_entropy_with_logits(
+            logits,
+            y,
+            alpha_eps=alpha_eps,
+            beta_eps=beta_eps,
+            method=method,
+            reduction="none",
+            label_variance=label_variance,
+        )
+        counts = torch.stack([1.0 - y.double(), y.double()], -1)
+        assert_close(losses, by_definition(likelihood, logits[:, None], counts), **EXACT)
+
+
+@methods
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.3, 1.0])
+@reductions
+def test_smoothed_indices_are_smoothed_probabilities(method, label_smoothing, reduction):
+    logits, one_hot = random_logits(5, 3), F.one_hot(LABELS, 3).double()
+    options = {"alpha_eps": ALPHA, "method": method, "reduction": reduction}
+    smoothed = (1.0 - label_smoothing) * one_hot + label_smoothing / 3.0
+    expected = matched_cross_entropy(logits, smoothed, **options)
+    for y in (LABELS, one_hot):
+        actual = matched_cross_entropy(logits, y, label_smoothing=label_smoothing, **options)
+        assert_close(actual, expected, **EXACT)
+
+
+@methods
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_one_number_and_the_same_for_each_class_agree(method, kind):
+    logits, y = random_logits(5, 3), random_targets(kind, (5, 3))
+    one, tensor, each = (
+        matched_cross_entropy(logits, y, alpha_eps=alpha_eps, method=method)
+        for alpha_eps in (0.7, torch.tensor(0.7), [0.7, 0.7, 0.7])
+    )
+    assert_close(each, one, **EXACT)
+    assert_close(tensor, one, rtol=1e-6, atol=0)  # float32
+
+
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_the_default_is_variational_with_a_tenth(kind):
+    logits, y = random_logits(5, 3), random_targets(kind, (5, 3))
+    expected = matched_cross_entropy(logits, y, alpha_eps=0.1, method="variational", reduction="mean")
+    assert_close(matched_cross_entropy(logits, y), expected, rtol=0, atol=0)
+
+
+# --- shapes and reductions ---------------------------------------------------------------------------------------
+
+
+@shapes
+@reductions
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_shapes_are_those_of_torch(shape, reduction, kind):
+    logits, y = random_logits(*shape), random_targets(kind, shape)
+    expected = F.cross_entropy(logits, y, WEIGHT, reduction=reduction)
+    assert matched_cross_entropy(logits, y, reduction=reduction).shape == expected.shape
+    assert matched_cross_entropy(logits, y, WEIGHT, reduction=reduction).shape == expected.shape
+
+
+@shapes
+@methods
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_further_dimensions_are_further_rows(shape, method, kind):
+    logits, y = random_logits(*shape), random_targets(kind, shape)
+    losses = matched_cross_entropy(logits, y, alpha_eps=ALPHA, method=method, reduction="none")
+    row_targets = rows_of(y) if kind == "soft" else y.reshape(-1)
+    of_rows = [
+        matched_cross_entropy(row, label, alpha_eps=ALPHA, method=method)
+        for row, label in zip(rows_of(logits), row_targets, strict=True)
+    ]
+    assert_close(losses.reshape(-1), torch.stack(of_rows), **EXACT)
+
+
+@methods
+@shapes
+def test_the_mean_of_indices_is_weighted(method, shape):
+    logits, y = random_logits(*shape), random_targets("index", shape)
+    losses, w = matched_cross_entropy(logits, y, method=method, reduction="none"), WEIGHT[y]
+    total, mean, each = (
+        matched_cross_entropy(logits, y, WEIGHT, method=method, reduction=how) for how in ("sum", "mean", "none")
+    )
+    assert_close(each, w * losses, **EXACT)
+    assert_close(total, (w * losses).sum(), **EXACT)
+    assert_close(mean, (w * losses).sum() / w.sum(), **EXACT)
+
+
+@methods
+@shapes
+def test_the_mean_of_probabilities_is_over_rows(method, shape):
+    logits, y = random_logits(*shape), random_targets("soft", shape)
+    losses = matched_cross_entropy(logits, y, method=method, reduction="none")
+    weighted = losses * (rows_of(y) * WEIGHT).sum(-1).reshape(losses.shape)
+    for weight, each in ((None, losses), (WEIGHT, weighted)):
+        assert_close(matched_cross_entropy(logits, y, weight, method=method, reduction="none"), each, **EXACT)
+        assert_close(matched_cross_entropy(logits, y, weight, method=method, reduction="sum"), each.sum(), **EXACT)
+        assert_close(matched_cross_entropy(logits, y, weight, method=method), each.mean(), **EXACT)
+
+
+def test_classes_of_no_weight_do_not_count():
+    logits, kept = random_logits(5, 3), LABELS != 2
+    loss, gradient = with_gradient(lambda f: matched_cross_entropy(f, LABELS, torch.tensor([1.0, 1.0, 0.0])), logits)
+    assert_close(loss, matched_cross_entropy(logits[kept], LABELS[kept]), **EXACT)
+    assert torch.equal(gradient.abs().sum(-1) > 0, kept)
+
+
+@methods
+@pytest.mark.parametrize("ignore_index", [-100, -1, 1, 3])
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_ignored_rows_neither_count_nor_get_a_gradient(method, ignore_index, weight, reduction):
+    logits, y = random_logits(5, 3), torch.tensor([0, ignore_index, 2, ignore_index, 0])
+    kept = y != ignore_index
+    options = {"weight": weight, "alpha_eps": ALPHA, "method": method, "reduction": reduction}
+    loss, gradient = with_gradient(
+        lambda f: matched_cross_entropy(f, y, ignore_index=ignore_index, **options), logits
+    )
+    expected, of_kept = with_gradient(lambda f: matched_cross_entropy(f, y[kept], **options), logits[kept])
+    assert_close(loss, expected, **EXACT)
+    assert_close(gradient[kept], of_kept, **EXACT)
+    assert not gradient[~kept].any()
+
+
+@methods
+@pytest.mark.parametrize("ignore_index", [-100, 1])
+@pytest.mark.parametrize("shape", SHAPES[1:3], ids=["nxc", "nxcxd"])
+def test_ignored_rows_have_a_loss_of_zero(method, ignore_index, shape):
+    logits, y = random_logits(*shape), random_targets("index", shape)
+    expected = matched_cross_entropy(logits, y, method=method, reduction="none")
+    is_ignored = y == 1
+    y = torch.where(is_ignored, ignore_index, y)
+    losses = matched_cross_entropy(logits, y, method=method, reduction="none", ignore_index=ignore_index)
+    assert_close(losses, torch.where(is_ignored, 0.0, expected), **EXACT)
+
+
+@pytest.mark.parametrize("ignore_index", [-100, 1])
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
+@reductions
+def test_a_batch_of_ignored_rows_reduces_as_torch(ignore_index, weight, reduction):
+    logits, y = random_logits(2, 3), torch.full((2,), ignore_index)
+    expected = F.cross_entropy(logits, y, weight, ignore_index=ignore_index, reduction=reduction)
+    actual = matched_cross_entropy(logits, y, weight, ignore_index=ignore_index, reduction=reduction)
+    assert expected.isnan().all() if reduction == "mean" else not expected.any()
+    assert_close(actual, expected, equal_nan=True, rtol=0, atol=0)
+
+
+@reductions
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_an_empty_batch_reduces_as_torch(reduction, kind):
+    logits, y = torch.zeros(0, 3), random_targets(kind, (5, 3))[:0]
+    expected = F.cross_entropy(logits, y.float() if kind == "soft" else y, reduction=reduction)
+    actual = matched_cross_entropy(logits, y.float() if kind == "soft" else y, reduction=reduction)
+    assert_close(actual, expected, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (4, 3), (2, 4, 3)], ids=["", "n", "nxd", "mxnxd"])
+@reductions
+@beta_methods
+def test_binary_shapes_and_reductions_are_those_of_torch(shape, reduction, method):
+    logits = random_logits(*shape)
+    for y in ((logits > 1.0).double(), logits.sigmoid()):
+        losses = matched_binary_cross_entropy_with_logits(logits, y, method=method, reduction="none")
+        actual = matched_binary_cross_entropy_with_logits(logits, y, method=method, reduction=reduction)
+        assert losses.shape == logits.shape
+        assert actual.shape == F.binary_cross_entropy_with_logits(logits, y, reduction=reduction).shape
+        assert_close(actual, {"none": losses, "mean": losses.mean(), "sum": losses.sum()}[reduction], **EXACT)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@beta_methods
+def test_binary_weights_act_as_those_of_torch(reduction, method):
+    """torch's own factors on each loss, of a hard label, times the matched loss."""
+    logits = random_logits(4, 3)
+    y, pos_weight = (random_logits(4, 3, seed=5) > 0).double(), torch.tensor([0.5, 2.0, 3.0], dtype=torch.float64)
+    losses = matched_binary_cross_entropy_with_logits(logits, y, method=method, reduction="none")
+    for weight, pos in ((WEIGHT, None), (None, pos_weight), (WEIGHT[0], pos_weight), (losses.detach().abs(), None)):
+        plain = F.binary_cross_entropy_with_logits(logits, y, reduction="none")
+        factor = F.binary_cross_entropy_with_logits(logits, y, weight, pos_weight=pos, reduction="none") / plain
+        expected = factor * losses
+        actual = matched_binary_cross_entropy_with_logits(logits, y, weight, pos, method=method, reduction=reduction)
+        assert_close(actual, {"none": expected, "mean": expected.mean(), "sum": expected.sum()}[reduction], **EXACT)
+
+
+# --- the fast path -----------------------------------------------------------------------------------------------
+
+
+@methods
+@shapes
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
+def test_the_shortest_way_to_the_mean_equals_the_others(method, shape, label_smoothing):
+    logits, y = random_logits(*shape), random_targets("index", shape)
+    options = {"alpha_eps": 0.3, "method": method, "label_smoothing": label_smoothing}
+    fast, of_ones, of_rows, of_total = (
+        with_gradient(loss, logits)
+        for loss in (
+            lambda f: matched_cross_entropy(f, y, **options),
+            lambda f: matched_cross_entropy(f, y, torch.ones(3), **options),
+            lambda f: matched_cross_entropy(f, y, reduction="none", **options).mean(),
+            lambda f: matched_cross_entropy(f, y, reduction="sum", **options) / y.numel(),
+        )
+    )
+    for other in (of_ones, of_rows, of_total):
+        assert_close(fast, other, **EXACT)
+
+
+def test_the_shortest_way_leaves_its_inputs_alone():
+    logits, y = random_logits(5, 3).requires_grad_(), LABELS.clone()
+    before = logits.detach().clone()
+    loss = matched_cross_entropy(logits, y)
+    first, second = (torch.autograd.grad(loss, logits, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(logits, before)
+    assert torch.equal(y, LABELS)
+    assert_close(first, second, rtol=0, atol=0)
+
+
+# --- derivatives -------------------------------------------------------------------------------------------------
+
+
+@methods
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_first_and_second_derivatives_in_logits(method, reduction, kind):
+    y = random_targets(kind, (4, 3))
+    twice(
+        lambda f: matched_cross_entropy(f, y, alpha_eps=0.3, method=method, reduction=reduction),
+        random_logits(4, 3).requires_grad_(),
+    )
+
+
+@beta_methods
+@pytest.mark.parametrize("y", [BINARY, SOFT_BINARY], ids=["hard", "soft"])
+def test_first_and_second_derivatives_in_binary_logits(method, y):
+    twice(
+        lambda f: matched_binary_cross_entropy_with_logits(f, y, alpha_eps=0.3, beta_eps=0.2, method=method),
+        random_logits(5).requires_grad_(),
+    )
+
+
+@matches
+@pytest.mark.parametrize("alpha", [ALPHA[0], ALPHA], ids=["scalar", "per-class"])
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_derivatives_in_alpha_eps(method, alpha, kind):
+    y, logits = random_targets(kind, (4, 3)), random_logits(4, 3)
+    assert torch.autograd.gradcheck(
+        lambda a, f: matched_cross_entropy(f, y, alpha_eps=a, method=method),
+        (alpha.clone().requires_grad_(), logits.requires_grad_()),
+    )
+
+
+@beta_matches
+@pytest.mark.parametrize("y", [BINARY, BINARY.long(), SOFT_BINARY], ids=["hard", "integer", "soft"])
+def test_derivatives_in_binary_concentrations(method, y):
+    assert torch.autograd.gradcheck(
+        lambda a, b, f: matched_binary_cross_entropy_with_logits(f, y, alpha_eps=a, beta_eps=b, method=method),
+        (ALPHA[0].clone().requires_grad_(), ALPHA[1].clone().requires_grad_(), random_logits(5).requires_grad_()),
+    )
+
+
+@methods
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
+def test_derivatives_in_probabilities(method, weight):
+    logits, y = random_logits(4, 3), random_targets("soft", (4, 3))
+    assert torch.autograd.gradcheck(
+        lambda p: matched_cross_entropy(logits, p, weight, alpha_eps=0.3, method=method, label_smoothing=0.1),
+        y.requires_grad_(),
+    )
+
+
+@beta_methods
+def test_derivatives_in_binary_probabilities(method):
+    """Those of hard labels, too, which take another way where no derivatives are asked for."""
+    logits, y = random_logits(5), SOFT_BINARY.clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda p: matched_binary_cross_entropy_with_logits(logits, p, method=method), y)
+    y = BINARY.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(matched_binary_cross_entropy_with_logits(logits, y, method=method), y)
+    inside = y.detach() + 1e-6 * (1.0 - 2.0 * BINARY)  # towards a half
+    difference = matched_binary_cross_entropy_with_logits(logits, inside, method=method) - (
+        matched_binary_cross_entropy_with_logits(logits, BINARY, method=method)
+    )
+    assert_close(((inside - BINARY) * slope).sum(), difference, rtol=1e-3, atol=1e-9)
+
+
+@methods
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_function_transforms_agree_with_autograd(method, reduction):
+    logits = random_logits(5, 3)
+
+    def loss(f: Tensor, y: Tensor = LABELS) -> Tensor:
+        return matched_cross_entropy(f, y, alpha_eps=0.3, method=method, reduction=reduction)
+
+    value, gradient = with_gradient(loss, logits)
+    each = matched_cross_entropy(logits, LABELS, alpha_eps=0.3, method=method, reduction="none")
+    of_rows = torch.func.vmap(torch.func.grad(loss))(logits, LABELS)
+    assert_close(torch.func.grad_and_value(loss)(logits), (gradient, value), **EXACT)
+    assert_close(torch.func.jacrev(loss)(logits), gradient, **EXACT)
+    assert_close(torch.func.jacfwd(loss)(logits), gradient, **EXACT)
+    assert_close(torch.func.vmap(loss)(logits, LABELS), each, **EXACT)
+    assert_close(of_rows / (5 if reduction == "mean" else 1), gradient, **EXACT)
+    assert_close(torch.func.hessian(loss)(logits), torch.autograd.functional.hessian(loss, logits), **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("loss", "y"),
+    [
+        *[
+            pytest.param(lambda f, y, m=m: matched_cross_entropy(f, y, method=m), random_targets("soft", (5, 3)), id=m)
+            for m in METHODS
+        ],
+        *[
+            pytest.param(
+                lambda f, y, m=m: matched_binary_cross_entropy_with_logits(f[:, 0], y, method=m), y, id=f"{name}-{m}"
+            )
+            for m in BETA_METHODS
+            for name, y in (("binary", BINARY), ("soft-binary", SOFT_BINARY))
+        ],
+    ],
+)
+def test_function_transforms_of_logits_agree_with_autograd(loss, y):
+    logits = random_logits(5, 3)
+    assert_close(torch.func.grad(lambda f: loss(f, y))(logits), with_gradient(lambda f: loss(f, y), logits)[1], **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("loss", "y"),
+    [
+        pytest.param(
+            lambda f, y: matched_cross_entropy(f, y, reduction="sum"), torch.tensor([0, -100, 1, 2, -100]), id="ignored"
+        ),
+        pytest.param(matched_cross_entropy, random_targets("soft", (5, 3)), id="soft"),
+        pytest.param(lambda f, y: matched_binary_cross_entropy_with_logits(f[0], y), BINARY, id="binary"),
+        pytest.param(lambda f, y: matched_binary_cross_entropy_with_logits(f[0], y), BINARY.long(), id="integer"),
+        pytest.param(lambda f, y: matched_binary_cross_entropy_with_logits(f[0], y), SOFT_BINARY, id="soft-binary"),
+    ],
+)
+def test_gradients_of_each_row_come_by_vmap(loss, y):
+    logits = random_logits(5, 3)
+    expected = [with_gradient(lambda f, label=label: loss(f, label), row)[1] for row, label in zip(logits, y, strict=True)]
+    assert_close(torch.func.vmap(torch.func.grad(loss))(logits, y), torch.stack(expected), **EXACT)
+
+
+# --- half precision ----------------------------------------------------------------------------------------------
+
+half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+
+
+@half
+@methods
+@pytest.mark.parametrize("kind", ["index", "soft", "half-soft"])
+def test_half_precision_logits_give_the_float32_loss(dtype, method, kind):
+    logits, y = random_logits(5, 3).to(dtype), random_targets(kind.removeprefix("half-"), (5, 3))
+    if y.is_floating_point():
+        y = y.to(dtype if kind == "half-soft" else torch.float32)
+    loss, gradient = with_gradient(lambda f: matched_cross_entropy(f, y, WEIGHT.float(), method=method), logits)
+    expected = matched_cross_entropy(logits.float(), y, WEIGHT.float(), method=method)
+    assert loss.dtype is torch.float32
+    assert gradient.dtype is dtype
+    assert loss.isfinite()
+    assert_close(loss, expected, rtol=1e-6, atol=1e-6)
+
+
+@half
+@beta_methods
+@pytest.mark.parametrize("y", [BINARY, BINARY.long(), SOFT_BINARY], ids=["hard", "integer", "soft"])
+def test_half_precision_binary_logits_give_the_float32_loss(dtype, method, y):
+    logits, y = random_logits(5).to(dtype), y.to(dtype) if y.is_floating_point() else y
+    loss = matched_binary_cross_entropy_with_logits(logits, y, method=method)
+    assert loss.dtype is torch.float32
+    assert_close(loss, matched_binary_cross_entropy_with_logits(logits.float(), y.float(), method=method))
+
+
+@methods
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_large_half_precision_logits_do_not_overflow(method, reduction):
+    logits = torch.full((5, 3), 1e4, dtype=torch.float16)
+    logits[:, 0] *= -1.0
+    loss = matched_cross_entropy(logits, LABELS, method=method, reduction=reduction)
+    expected = matched_cross_entropy(logits.double(), LABELS, method=method, reduction=reduction)
+    assert_close(loss.double(), expected, rtol=1e-6, atol=0)
+    if method != "moment-ori":
+        y = (logits[:, 0] > 0).long()
+        assert matched_binary_cross_entropy_with_logits(logits[:, 0], y, method=method, reduction=reduction).isfinite()
+
+
+@pytest.mark.parametrize("kind", ["index", "soft"])
+@pytest.mark.parametrize("weight", [None, torch.tensor([1.2345, 0.7654, 1.0011])], ids=["equal", "weighted"])
+@reductions
+def test_autocast_does_not_change_the_loss(kind, weight, reduction):
+    network = nn.Linear(4, 3)
+    X, y = random_logits(5, 4).float(), random_targets(kind, (5, 3))
+    y = y.float() if kind == "soft" else y
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = network(X)
+        loss = matched_cross_entropy(logits, y, weight, reduction=reduction)
+    assert logits.dtype is torch.bfloat16
+    assert loss.dtype is torch.float32
+    assert_close(loss, matched_cross_entropy(logits.float(), y, weight, reduction=reduction))
+
+
+@beta_methods
+@pytest.mark.parametrize("y", [BINARY, BINARY.long(), SOFT_BINARY], ids=["hard", "integer", "soft"])
+def test_autocast_does_not_change_the_binary_loss(method, y):
+    logits = random_logits(5).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = matched_binary_cross_entropy_with_logits(logits, y, WEIGHT[1], WEIGHT[0], method=method)
+    expected = matched_binary_cross_entropy_with_logits(logits.float(), y, WEIGHT[1], WEIGHT[0], method=method)
+    assert_close(loss, expected, rtol=0, atol=0)
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------
+
+LOGITS, SOFT = torch.zeros(5, 3), torch.full((5, 3), 1 / 3)
+
+
+def check_refused(call, *expected: str) -> None:
+    """Each part of the message must be there, in this order: which argument, of whom, what is allowed, what came."""
+    with pytest.raises(InvalidArgumentError, match=".*".join(re.escape(part) for part in expected)):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((LOGITS, LABELS), {"method": "laplce"}, ("'method'", "'moment-ori'", "got 'laplce'")),
+        ((LOGITS, LABELS), {"reduction": "max"}, ("'reduction'", "'none', 'mean', 'sum'; got 'max'")),
+        ((LOGITS, LABELS), {"alpha_eps": -0.1}, ("'alpha_eps'", "positive; got -0.1")),
+        ((LOGITS, LABELS), {"alpha_eps": 0}, ("'alpha_eps'", "positive; got 0")),
+        ((LOGITS, LABELS), {"alpha_eps": math.inf}, ("'alpha_eps'", "finite; got inf")),
+        ((LOGITS, LABELS), {"alpha_eps": [0.1, -0.2, 0.1]}, ("'alpha_eps'", "positive; got -0.2 at index 1")),
+        ((LOGITS, LABELS), {"alpha_eps": [0.1, 0.2]}, ("'alpha_eps'", "length 3; got shape (2,)")),
+        ((LOGITS, LABELS), {"label_variance": 0.0, "method": "gauss"}, ("'label_variance'", "positive; got 0")),
+        ((LOGITS, LABELS), {"label_smoothing": -0.1}, ("'label_smoothing'", "from 0 to 1; got -0.1")),
+        ((LOGITS, LABELS), {"label_smoothing": 1.1}, ("'label_smoothing'", "from 0 to 1; got 1.1")),
+        ((LOGITS, LABELS), {"label_smoothing": math.nan}, ("'label_smoothing'", "from 0 to 1; got nan")),
+        ((LOGITS, LABELS + 1), {}, ("Labels given to matched_cross_entropy", "from 0 to 2; got 3 at index 1")),
+        ((LOGITS, LABELS - 1), {}, ("Labels given to matched_cross_entropy", "got -1 at index 0")),
+        ((LOGITS, LABELS - 1), {"alpha_eps": ALPHA}, ("Labels given to matched_cross_entropy", "got -1 at index 0")),
+        ((LOGITS, LABELS + 1, torch.ones(3)), {}, ("Labels given to matched_cross_entropy", "got 3 at index 1")),
+        ((LOGITS, LABELS + 1), {"reduction": "none", "ignore_index": 1}, ("Labels given to", "got 3 at index 1")),
+        ((LOGITS, LABELS[:4]), {}, ("'target'", "shape (5,)", "got torch.int64 of shape (4,)")),
+        ((LOGITS, LABELS > 0), {}, ("'target'", "class indices", "got torch.bool")),
+        ((LOGITS, LABELS.double()), {}, ("'target'", "of shape (5, 3)", "got shape (5,)", "Class indices are integers")),
+        ((LOGITS, SOFT[:, :2]), {}, ("'target'", "of shape (5, 3)", "got shape (5, 2)")),
+        ((LOGITS, SOFT - 0.5), {}, ("'target'", "at least 0", "at index (0, 0)")),
+        ((LOGITS, SOFT * math.nan), {}, ("'target'", "finite; got nan at index (0, 0)")),
+        ((LOGITS, SOFT - 0.5), {"method": "gauss"}, ("'target'", "at least 0", "at index (0, 0)")),
+        ((LOGITS, LABELS, torch.ones(2)), {}, ("'weight'", "shape (3,)", "got (2,)")),
+        ((LOGITS, SOFT, torch.ones(())), {}, ("'weight'", "shape (3,)", "got ()")),
+        ((LOGITS[:, :1], LABELS * 0), {}, ("'input'", "c >= 2", "shape (5, 1)")),
+        ((LOGITS[0, 0], LABELS[0]), {}, ("'input'", "(c,), (n, c) or (n, c, ...)", "shape ()")),
+        ((LOGITS.long(), LABELS), {}, ("'input'", "must be logits", "torch.int64")),
+    ],
+)
+def test_class_arguments_are_checked(arguments, options, message):
+    check_refused(lambda: matched_cross_entropy(*arguments, **options), *message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "laplce"}, ("'method'", "'laplace'", "got 'laplce'")),
+        ({"method": "moment-ori"}, ("'method'", "'laplace'", "got 'moment-ori'")),
+        ({"reduction": "max"}, ("'reduction'", "'none', 'mean', 'sum'; got 'max'")),
+        ({"alpha_eps": -0.1}, ("'alpha_eps'", "positive; got -0.1")),
+        ({"beta_eps": -0.1}, ("'beta_eps'", "positive; got -0.1")),
+        ({"beta_eps": [0.1, 0.2]}, ("'beta_eps'", "must be a number; got shape (2,)")),
+        ({"label_variance": -1.0, "method": "gauss"}, ("'label_variance'", "positive; got -1")),
+    ],
+)
+def test_binary_arguments_are_checked(options, message):
+    check_refused(lambda: matched_binary_cross_entropy_with_logits(LOGITS[:, 0], BINARY, **options), *message)
+
+
+@beta_methods
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (BINARY * 1.5, ("at most 1; got 1.5 at index 0",)),
+        (BINARY - 0.5, ("at least 0; got -0.5 at index 1",)),
+        (BINARY * math.nan, ("finite; got nan at index 0",)),
+        (BINARY.long() * 2, ("at most 1; got 2 at index 0",)),
+        (BINARY.long() * -1, ("at least 0; got -1 at index 0",)),
+        (BINARY[:4], ("shape of 'input', (5,); got (4,)",)),
+    ],
+    ids=["above", "below", "nan", "two", "minus-one", "shape"],
+)
+def test_binary_targets_are_checked(method, y, message):
+    check_refused(
+        lambda: matched_binary_cross_entropy_with_logits(LOGITS[:, 0], y, method=method), "'target'", *message
+    )
