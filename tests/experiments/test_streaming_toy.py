@@ -9,6 +9,7 @@ import pytest
 from gaussify import metrics
 from gaussify.datasets import make_four_classes
 from gaussify.experiments import get, load, run
+from gaussify.experiments._plane import grid
 from gaussify.experiments._results import column_names, write_records
 from gaussify.experiments._streaming_toy import (
     METHODS,
@@ -17,7 +18,6 @@ from gaussify.experiments._streaming_toy import (
     _palette,
     _shades,
     fourier_features,
-    grid,
 )
 from gaussify.linear import BayesianLogisticRegression
 
@@ -45,7 +45,7 @@ def test_every_method_is_looked_at_after_the_same_rows(records):
         for method in METHODS:
             nodes = of_kind(records, "grid", method=method, n_seen=look)
             found = np.array([[r["x1"], r["x2"]] for r in nodes])
-            np.testing.assert_allclose(found, grid(SETTINGS["n_grid"]).round(3))
+            np.testing.assert_allclose(found, grid(SETTINGS["n_grid"], 4.5).round(3))
     for method in METHODS:
         rows = of_kind(records, "row", method=method)
         assert [r["n_seen"] for r in rows] == list(range(1, SETTINGS["looks"][-1] + 1))
@@ -90,8 +90,8 @@ def test_summary_has_a_row_for_each_method_and_look(records):
 
 
 def test_interpolation_keeps_corners_and_is_linear():
-    values = grid(4).reshape(4, 4, 2)
-    np.testing.assert_allclose(_interpolate(values, 31), grid(31).reshape(31, 31, 2), atol=1e-12)
+    values = grid(4, 4.5).reshape(4, 4, 2)
+    np.testing.assert_allclose(_interpolate(values, 31), grid(31, 4.5).reshape(31, 31, 2), atol=1e-12)
 
 
 def test_equal_probabilities_are_white_and_certainty_is_the_colour_of_the_class():

@@ -10,9 +10,9 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from gaussify import GPClassifier, SoftmaxLikelihood, metrics
 from gaussify.datasets import make_four_classes
 from gaussify.experiments import get, load, run
+from gaussify.experiments._plane import grid, mixed_colours
 from gaussify.experiments._results import write_records
-from gaussify.experiments._streaming_toy import grid
-from gaussify.experiments._vgp_toy import METHODS, OBJECTIVES, PRESETS, exact_bound, mixed_colours
+from gaussify.experiments._vgp_toy import METHODS, OBJECTIVES, PRESETS, exact_bound
 from gaussify.plotting import SERIES_COLOURS
 
 SETTINGS = PRESETS["smoke"]

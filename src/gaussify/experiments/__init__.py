@@ -6,10 +6,12 @@ from gaussify.experiments import _drift as _drift
 from gaussify.experiments import _gp_speed as _gp_speed
 from gaussify.experiments import _gpc_landscape as _gpc_landscape
 from gaussify.experiments import _gpc_uci as _gpc_uci
+from gaussify.experiments import _image_nets as _image_nets
 from gaussify.experiments import _probabilities as _probabilities
 from gaussify.experiments import _speed as _speed
 from gaussify.experiments import _streaming as _streaming
 from gaussify.experiments import _streaming_toy as _streaming_toy
+from gaussify.experiments import _toy_net as _toy_net
 from gaussify.experiments import _updates as _updates
 from gaussify.experiments import _vgp_toy as _vgp_toy
 from gaussify.experiments import _vgp_uci as _vgp_uci

@@ -1,6 +1,6 @@
 """Records of ``gpc-uci`` by contender, chosen on training rows alone, and what the paper reports."""
 
-from gaussify.experiments._results import Record, Scalar, group
+from gaussify.experiments._results import Record, Scalar, group, of_best_alpha_eps
 
 METRICS = ("error_pct", "nll", "ece")
 METHODS = ("gauss", "moment-ori", "moment", "laplace", "variational")
@@ -81,9 +81,7 @@ def contenders(records: list[Record]) -> dict[tuple[str, str], list[Record]]:
     >>> [record["alpha_eps"] for record in contenders(records)["letter", "laplace"]]
     [0.2]
     """
-    best = [
-        _best(own) for own in group(records, "dataset", "split", "variant", "method", "scaling", "kernels").values()
-    ]
+    best = of_best_alpha_eps(records, "dataset", "split", "variant", "method", "scaling", "kernels", score="score")
     found: dict[tuple[str, str], list[Record]] = {}
     for (dataset,), own in group(best, "dataset").items():
         for (variant, method, scaling, kernels), some in group(own, "variant", "method", "scaling", "kernels").items():

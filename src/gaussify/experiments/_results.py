@@ -91,6 +91,25 @@ def mean_and_error(values: Iterable[Any]) -> tuple[float, float]:
     return float(array.mean()), float(error)
 
 
+def of_best_alpha_eps(records: Iterable[Record], *columns: str, score: str) -> list[Record]:
+    """Return, for each value of these columns, the records of the alpha_eps whose mean score is largest.
+
+    The score is the log-likelihood of training rows, as the paper chooses, or another in which no test row has a part.
+
+    Examples
+    --------
+    >>> common = {"method": "laplace"}
+    >>> some = [common | {"alpha_eps": 0.1, "fit": -2.0}, common | {"alpha_eps": 0.2, "fit": -1.0}]
+    >>> of_best_alpha_eps(some, "method", score="fit")
+    [{'method': 'laplace', 'alpha_eps': 0.2, 'fit': -1.0}]
+    """
+    best: list[Record] = []
+    for own in group(records, *columns).values():
+        choices = group(own, "alpha_eps").values()
+        best += max(choices, key=lambda some: mean_and_error(record[score] for record in some)[0])
+    return best
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file such that, whatever happens, either the old or the new content is there."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

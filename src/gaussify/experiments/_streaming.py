@@ -24,7 +24,7 @@ from jaxtyping import Float, Int64
 
 from gaussify import datasets, metrics
 from gaussify.experiments._registry import Experiment, Settings, Task, register
-from gaussify.experiments._results import Record, Scalar, group, mean_and_error
+from gaussify.experiments._results import Record, Scalar, group, mean_and_error, of_best_alpha_eps
 from gaussify.experiments._vgg import VGGSettings, cifar10_features
 from gaussify.likelihoods import LikelihoodMethod
 from gaussify.plotting import METHOD_COLOURS, figure_file
@@ -198,14 +198,11 @@ def _summarise(records: list[Record]) -> list[Record]:
 
 def choose_alpha_eps(records: list[Record]) -> dict[tuple[Scalar, Scalar], Scalar]:
     """Return, by data set and method, the alpha_eps with the best log-likelihood of rows about to be learnt."""
-    best: dict[tuple[Scalar, Scalar], tuple[float, Scalar]] = {}
-    for (dataset, method, alpha_eps), own in group(records, "dataset", "method", "alpha_eps").items():
-        known = [record for record in own if record["next_log_likelihood"] is not None]
-        last = max((int(record["n_seen"]) for record in known), default=0)  # type: ignore[arg-type]
-        value, _ = mean_and_error(record["next_log_likelihood"] for record in known if record["n_seen"] == last)
-        if (dataset, method) not in best or value > best[dataset, method][0]:
-            best[dataset, method] = (value, alpha_eps)
-    return {key: alpha_eps for key, (_, alpha_eps) in best.items()}
+    known = [record for record in records if record["next_log_likelihood"] is not None]
+    last = {key: max(int(r["n_seen"]) for r in own) for key, own in group(known, "dataset").items()}  # type: ignore[arg-type]
+    ends = [record for record in known if record["n_seen"] == last[record["dataset"],]]
+    chosen = of_best_alpha_eps(ends, "dataset", "method", score="next_log_likelihood")
+    return {(record["dataset"], record["method"]): record["alpha_eps"] for record in chosen}
 
 
 def _draw(records: list[Record], folder: Path) -> None:

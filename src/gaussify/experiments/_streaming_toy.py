@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from gaussify import datasets, metrics
+from gaussify.experiments._plane import N_CLASSES, grid
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
 from gaussify.plotting import SERIES_COLOURS, figure_file
@@ -21,7 +22,6 @@ METHODS = ("adf", "gauss", "moment-ori", "moment", "laplace", "variational")
 _SCORES = ("accuracy", "nll")
 _HALF_WIDTH = 4.5  # of the part of the plane that is drawn
 _N_PIXELS = 200  # a side, to which the grid is interpolated
-_N_CLASSES = 4
 
 
 def fourier_features(
@@ -47,21 +47,6 @@ def fourier_features(
     return np.sqrt(2.0 / n_features) * np.cos(X @ frequency + phase)
 
 
-def grid(n: int, half_width: float = _HALF_WIDTH) -> Float[np.ndarray, "n_points 2"]:
-    """Return the points of an n by n grid over the part of the plane that is drawn, the first coordinate fastest.
-
-    Examples
-    --------
-    >>> grid(2)
-    array([[-4.5, -4.5],
-           [ 4.5, -4.5],
-           [-4.5,  4.5],
-           [ 4.5,  4.5]])
-    """
-    ticks = np.linspace(-half_width, half_width, n)
-    return np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 2)
-
-
 def _tasks(settings: Settings) -> list[Task]:
     return [{"seed": seed, "method": method} for seed in range(settings["n_seeds"]) for method in METHODS]
 
@@ -76,13 +61,13 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
         rng = np.random.default_rng([number, 2])
         return fourier_features(points, settings["n_features"], settings["length_scale"], rng)
 
-    points = grid(settings["n_grid"])
+    points = grid(settings["n_grid"], _HALF_WIDTH)
     new, test = features(points), features(X_test)
     model = _make_model(str(task["method"]), settings, seed)
     records: list[Record] = []
     for start, stop in pairwise([0, *looks]):
         for row, label in zip(features(X[start:stop]), y[start:stop], strict=True):
-            model.partial_fit(row[None], [label], classes=np.arange(_N_CLASSES))
+            model.partial_fit(row[None], [label], classes=np.arange(N_CLASSES))
         probs = model.predict_proba(test)
         scores: Record = {name: round(getattr(metrics, name)(probs, y_test), 5) for name in _SCORES}
         records.append({"kind": "score", "n_seen": stop, **scores})
@@ -163,9 +148,9 @@ def _draw(records: list[Record], folder: Path) -> None:
 def _draw_panel(axis: Any, records: list[Record], n_seen: Any) -> None:
     """Draw the probabilities on the grid after ``n_seen`` rows, and these rows."""
     nodes = [r for r in records if r["kind"] == "grid" and r["n_seen"] == n_seen]
-    probs = np.array([[r[f"prob{k}"] for k in range(_N_CLASSES)] for r in nodes], dtype=float)
+    probs = np.array([[r[f"prob{k}"] for k in range(N_CLASSES)] for r in nodes], dtype=float)
     side = int(np.sqrt(len(probs)))
-    fine = _interpolate(probs.reshape(side, side, _N_CLASSES), _N_PIXELS)
+    fine = _interpolate(probs.reshape(side, side, N_CLASSES), _N_PIXELS)
     ends = (-_HALF_WIDTH, _HALF_WIDTH)
     axis.imshow(_shades(fine), origin="lower", extent=(*ends, *ends), interpolation="bilinear")
     ticks = np.linspace(*ends, _N_PIXELS)
@@ -191,12 +176,12 @@ def _interpolate(values: Float[np.ndarray, "n n c"], n_pixels: int) -> Float[np.
 
 def _shades(probs: Float[np.ndarray, "*batch c"]) -> Float[np.ndarray, "*batch 3"]:
     """The colour of the most probable class, from white where all are equally probable to its full depth."""
-    depth = (probs.max(-1, keepdims=True) - 1.0 / _N_CLASSES) / (1.0 - 1.0 / _N_CLASSES)
+    depth = (probs.max(-1, keepdims=True) - 1.0 / N_CLASSES) / (1.0 - 1.0 / N_CLASSES)
     return 1.0 - 0.75 * np.clip(depth, 0.0, 1.0) * (1.0 - _palette()[probs.argmax(-1)])
 
 
 def _palette() -> Shaped[np.ndarray, "c 3"]:
-    return np.array([[int(c[i : i + 2], 16) / 255.0 for i in (1, 3, 5)] for c in SERIES_COLOURS[:_N_CLASSES]])
+    return np.array([[int(c[i : i + 2], 16) / 255.0 for i in (1, 3, 5)] for c in SERIES_COLOURS[:N_CLASSES]])
 
 
 _COMMON = {

@@ -7,9 +7,7 @@ Features that were fitted to the labels they are streamed with would make every 
 
 import hashlib
 import json
-import math
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,15 +17,14 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
 from gaussify import datasets
-from gaussify.datasets._files import write_bytes
 from gaussify.exceptions import GaussifyError
+from gaussify.experiments import _training as training
+from gaussify.experiments._networks import standardised
+from gaussify.experiments._training import Recipe, warm_cosine
 
-CHECKPOINT, FEATURES = "checkpoint.safetensors", "features.safetensors"
+FEATURES = "features.safetensors"
 
 _LAYERS = (64, "pool", 128, "pool", 256, 256, "pool", 512, 512, "pool", 512, 512, "pool")
-# Of the pixels of all training images of CIFAR-10, by channel.
-_PIXEL_MEAN = (125.30691805, 122.95039414, 113.86538318)
-_PIXEL_STD = (62.99321928, 62.08870764, 66.70489964)
 _PADDING = 4
 
 
@@ -91,8 +88,7 @@ class VGG11(nn.Module):
 
     def penultimate(self, images: UInt8[Tensor, "n 32 32 3"]) -> Float[Tensor, "n d"]:
         """Return the last pooled layer, which the linear layer sees."""
-        mean, std = torch.tensor(_PIXEL_MEAN), torch.tensor(_PIXEL_STD)
-        return self.stack(((images - mean) / std).permute(0, 3, 1, 2))  # channels stay last in memory
+        return self.stack(standardised(images))
 
     def forward(self, images: UInt8[Tensor, "n 32 32 3"]) -> Float[Tensor, "n c"]:
         """Return the logits."""
@@ -108,9 +104,8 @@ def train(
 ) -> VGG11:
     """Return a network trained by SGD with Nesterov momentum on randomly cropped and mirrored images.
 
-    The learning rate rises linearly over the first tenth of all steps and then falls to zero along a cosine. After each
-    epoch a checkpoint (safetensors) replaces the one before; a run that was killed goes on from it, and ends with the
-    same weights, for whatever is drawn at random follows from the seed and the number of the epoch alone.
+    The learning rate rises linearly over the first tenth of all steps and then falls to zero along a cosine. A run that
+    was killed goes on from its last epoch.
 
     Parameters
     ----------
@@ -129,41 +124,12 @@ def train(
     optimiser = torch.optim.SGD(
         network.parameters(), momentum=settings.momentum, weight_decay=settings.weight_decay, nesterov=True
     )
-    path = folder / CHECKPOINT
-    n_steps = math.ceil(len(images) / settings.batch_size)
-    for epoch in range(_restore(path, network, optimiser), settings.n_epochs):
-        start = time.perf_counter()
-        generator = torch.Generator().manual_seed(settings.seed + 1_000_003 * (epoch + 1))
-        total_loss, n_right = 0.0, 0
-        network.train()
-        for step, rows in enumerate(torch.randperm(len(images), generator=generator).split(settings.batch_size)):
-            progress = (epoch * n_steps + step) / (settings.n_epochs * n_steps)
-            optimiser.param_groups[0]["lr"] = settings.peak_rate * rate_factor(progress)
-            logits = network(augment(images[rows], generator))
-            loss = nn.functional.cross_entropy(logits, labels[rows])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            total_loss += loss.item() * len(rows)
-            n_right += int((logits.argmax(1) == labels[rows]).sum())
-        _save(path, network, optimiser, epoch + 1)
-        scores = f"loss {total_loss / len(images):.4f}, accuracy {n_right / len(images):.4f}"
-        report(f"VGG-11 epoch {epoch + 1}/{settings.n_epochs}: {scores}, {time.perf_counter() - start:.1f} s")
-    return network.eval()
-
-
-def rate_factor(progress: float) -> float:
-    """Return the learning rate as a part of its peak, after this part of all steps.
-
-    Examples
-    --------
-    >>> [round(rate_factor(progress), 3) for progress in (0.0, 0.05, 0.1, 0.55, 1.0)]
-    [0.0, 0.5, 1.0, 0.5, 0.0]
-    """
-    warm_up = 0.1
-    if progress < warm_up:
-        return progress / warm_up
-    return 0.5 * (1.0 + math.cos(math.pi * (progress - warm_up) / (1.0 - warm_up)))
+    recipe = Recipe(
+        settings.n_epochs, settings.batch_size, settings.peak_rate, warm_cosine, augment=augment, seed=settings.seed
+    )
+    loss = nn.functional.cross_entropy
+    training.train(network, loss, optimiser, images, labels, recipe, folder, report=report, name="VGG-11")
+    return network
 
 
 def augment(images: UInt8[Tensor, "n h w 3"], generator: torch.Generator) -> UInt8[Tensor, "n h w 3"]:
@@ -232,7 +198,7 @@ def cifar10_features(settings: VGGSettings, report: Callable[[str], None] = prin
         with torch.no_grad():
             right = (network.head(X).argmax(1) == y).double().mean()
         report(f"VGG-11: accuracy of its own last layer on the {name} images {right:.4f}")
-    _write_tensors(folder / FEATURES, features._asdict().items())
+    training.write_tensors(folder / FEATURES, features._asdict())
     return features
 
 
@@ -252,41 +218,6 @@ def check_balance(labels: Int64[Tensor, " n"], n_classes: int) -> None:
         raise GaussifyError(f"The images to train on are not balanced: {spread}.")
 
 
-def _save(path: Path, network: VGG11, optimiser: torch.optim.Optimizer, epoch: int) -> None:
-    momenta = {
-        f"momentum.{name}": optimiser.state[weight]["momentum_buffer"] for name, weight in network.named_parameters()
-    }
-    weights = {f"network.{name}": value for name, value in network.state_dict().items()}
-    _write_tensors(path, {**weights, **momenta, "epoch": torch.tensor(epoch)}.items())
-
-
-def _restore(path: Path, network: VGG11, optimiser: torch.optim.Optimizer) -> int:
-    """Return how many epochs a checkpoint has seen, after putting it in place; 0 where there is none."""
-    if not path.exists():
-        return 0
-    tensors = _read_tensors(path)
-    network.load_state_dict({name: tensors[f"network.{name}"] for name in network.state_dict()})
-    for name, weight in network.named_parameters():
-        optimiser.state[weight]["momentum_buffer"] = torch.empty_like(weight).copy_(tensors[f"momentum.{name}"])
-    return int(tensors["epoch"])
-
-
-def _write_tensors(path: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
-    from safetensors.torch import save
-
-    write_bytes(path, save({name: tensor.detach().contiguous() for name, tensor in tensors}))
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise GaussifyError(f"{path} is damaged ({error}); remove it to train again.") from error
-
-
 def _read_features(path: Path) -> Features:
-    tensors = _read_tensors(path)
+    tensors = training.read_tensors(path)
     return Features(*(tensors[name] for name in Features._fields))

@@ -11,20 +11,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from gaussify import datasets, metrics
+from gaussify.experiments._plane import draw_plane, grid, plane_records
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, group
-from gaussify.experiments._streaming_toy import grid
-from gaussify.plotting import SERIES_COLOURS, figure_file
+from gaussify.plotting import figure_file
 
 METHODS = ("laplace", "variational", "moment", "moment-ori")
 OBJECTIVES = {"elbo": "bound of the exact model", "matched": "evidence of the Gaussian model"}
 
-_N_CLASSES = 4
 _HALF_WIDTH = 4.0  # of the part of the plane that is drawn
-_MARKERS = "os^D"  # of classes, which then differ without their colours as well
 _SCORES = ("alpha_eps", "bound", "nll", "ece", "error")
 
 
@@ -84,15 +81,7 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     if number > 0:  # the first is drawn
         return [score]
     points = grid(settings["n_grid"], _HALF_WIDTH)
-    rows: list[Record] = [
-        {"kind": "row", "x1": x1, "x2": x2, "label": label}
-        for (x1, x2), label in zip(X.round(3).tolist(), y.tolist(), strict=True)
-    ]
-    nodes: list[Record] = [
-        {"kind": "grid", "x1": x1, "x2": x2} | {f"prob{k}": prob for k, prob in enumerate(own)}
-        for (x1, x2), own in zip(points.round(3).tolist(), model.predict_proba(points).round(4).tolist(), strict=True)
-    ]
-    return [score, *rows, *nodes]
+    return [score, *plane_records(X, y, points, model.predict_proba(points))]
 
 
 def _summarise(records: list[Record]) -> list[Record]:
@@ -123,36 +112,10 @@ def _draw(records: list[Record], folder: Path) -> None:
 
 
 def _draw_panel(axis: Any, records: list[Record], method: str) -> None:
-    kinds = {kind: own for (kind,), own in group(records, "kind").items()}
-    (score,), rows, nodes = kinds["score"], kinds["row"], kinds["grid"]
-    side = round(len(nodes) ** 0.5)
-    probs = np.array([[node[f"prob{k}"] for k in range(_N_CLASSES)] for node in nodes], float).reshape(side, side, -1)
-    ends, ticks = (-_HALF_WIDTH, _HALF_WIDTH), np.linspace(-_HALF_WIDTH, _HALF_WIDTH, side)
-    half = 0.5 * (ticks[1] - ticks[0])  # nodes are the middles of pixels
-    edges = (ends[0] - half, ends[1] + half)
-    axis.imshow(mixed_colours(probs), origin="lower", extent=(*edges, *edges), interpolation="bilinear")
-    axis.contour(ticks, ticks, probs.max(-1), levels=[0.5, 0.9], colors="0.2", linewidths=0.7, linestyles=[":", "-"])
-    for (label,), own in group(rows, "label").items():
-        looks = {"c": SERIES_COLOURS[int(label)], "marker": _MARKERS[int(label)]}  # type: ignore[arg-type]
-        axis.scatter([r["x1"] for r in own], [r["x2"] for r in own], s=8.0, edgecolors="white", lw=0.35, **looks)
-    axis.set(xlim=ends, ylim=ends, xticks=[], yticks=[])
+    draw_plane(axis, records)
+    score = next(record for record in records if record["kind"] == "score")
     axis.set_title(rf"{method}, $\alpha_\epsilon$ = {score['alpha_eps']:.2g}", fontsize=9)
     axis.set_xlabel(f"bound {score['bound']:.1f}, NLL {score['nll']:.3f}", fontsize=7.5, labelpad=2)
-    axis.grid(visible=False)
-    axis.spines[:].set(visible=True, color="0.7", linewidth=0.6)
-
-
-def mixed_colours(probs: Float[np.ndarray, "*batch c"]) -> Float[np.ndarray, "*batch 3"]:
-    """Return the colours of the classes mixed by their probabilities, paler the less is known.
-
-    Examples
-    --------
-    >>> mixed_colours(np.full(4, 0.25))
-    array([1., 1., 1.])
-    """
-    known = (probs.max(-1, keepdims=True) - 1.0 / _N_CLASSES) / (1.0 - 1.0 / _N_CLASSES)
-    palette = np.array([[int(c[i : i + 2], 16) / 255.0 for i in (1, 3, 5)] for c in SERIES_COLOURS[:_N_CLASSES]])
-    return 1.0 - 0.7 * np.clip(known, 0.0, 1.0) * (1.0 - probs @ palette)
 
 
 _COMMON = {"n_rows": 300, "n_test": 4000, "max_iter": 200, "constant_variance": 1000.0, "n_grid": 40}

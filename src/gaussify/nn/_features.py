@@ -245,4 +245,4 @@ def _with_progress(batches: Iterable[Any], progress: bool | None) -> Iterable[An
     from rich.progress import track
 
     total = len(batches) if isinstance(batches, Sized) else None
-    return track(batches, "features", total=total, console=Console(stderr=True), transient=True)
+    return track(batches, "features", total=total, console=Console(stderr=True))

@@ -71,9 +71,9 @@ class LastLayer(nn.Module):
 
     def __init__(
         self,
-        features: nn.Module,
-        n_classes: int,
-        method: str = "variational",
+        features: Any,  # checked below
+        n_classes: Any,
+        method: Any = "variational",
         alpha_eps: Any = "auto",
         temperature: Any = "auto",
         prior_variance: Any = "auto",
@@ -153,7 +153,7 @@ class LastLayer(nn.Module):
         self.head.unlearn(rows.X.double().numpy(), rows.y.numpy())
         return self
 
-    def merge(self: _Layer, other: "LastLayer") -> _Layer:
+    def merge(self: _Layer, other: Any) -> _Layer:
         """Learn all that ``other`` has learnt from other rows with the same network."""
         if not isinstance(other, LastLayer):
             raise InvalidArgumentError(f"merge takes another LastLayer; got one {type(other).__name__}.")

@@ -1,0 +1,176 @@
+"""Tables and figures of ``mnist-cnn`` and ``cifar10-nets``, and what the paper reports."""
+
+from pathlib import Path
+from typing import Any
+
+from gaussify.experiments._networks import METHODS
+from gaussify.experiments._results import Record, Scalar, group, mean_and_error, of_best_alpha_eps
+from gaussify.plotting import METHOD_COLOURS, SERIES_COLOURS, figure_file
+
+_CURVES = {"error_pct": "test error [%]", "nll": "test NLL [nat]"}
+
+# The table of the appendix on CIFAR-10: error in per cent, NLL, ECE, and the area under the ROC curve against images of
+# CIFAR-100 and SVHN; by network, method and alpha_eps.
+_PAPER = {
+    "vgg11": {
+        ("exact", None): (8.955, 0.360, 0.057, 0.848, 0.858),
+        ("gauss", None): (11.375, 1.598, 0.670, 0.806, 0.835),
+        ("moment-ori", 0.01): (8.667, 0.362, 0.046, 0.801, 0.826),
+        ("moment-ori", 0.05): (8.902, 0.395, 0.081, 0.807, 0.846),
+        ("moment-ori", 0.1): (8.996, 0.537, 0.213, 0.808, 0.845),
+        ("moment", 0.01): (59.710, 1.663, 0.163, 0.655, 0.587),
+        ("moment", 0.05): (13.502, 0.616, 0.057, 0.755, 0.845),
+        ("moment", 0.1): (10.336, 0.457, 0.067, 0.803, 0.847),
+        ("laplace", 0.01): (12.197, 0.417, 0.080, 0.806, 0.842),
+        ("laplace", 0.05): (10.370, 0.604, 0.254, 0.818, 0.843),
+        ("laplace", 0.1): (10.397, 0.817, 0.390, 0.813, 0.857),
+        ("variational", 0.01): (11.524, 1.117, 0.241, 0.683, 0.796),
+        ("variational", 0.05): (8.918, 0.628, 0.076, 0.800, 0.835),
+        ("variational", 0.1): (8.784, 0.366, 0.051, 0.808, 0.837),
+    },
+    "resnet18": {
+        ("exact", None): (6.475, 0.247, 0.040, 0.875, 0.881),
+        ("gauss", None): (8.845, 1.562, 0.690, 0.795, 0.788),
+        ("moment-ori", 0.01): (6.211, 0.284, 0.034, 0.788, 0.782),
+        ("moment-ori", 0.05): (6.211, 0.320, 0.087, 0.784, 0.767),
+        ("moment-ori", 0.1): (6.358, 0.465, 0.217, 0.784, 0.782),
+        ("moment", 0.01): (62.531, 1.780, 0.166, 0.631, 0.454),
+        ("moment", 0.05): (11.521, 0.516, 0.049, 0.772, 0.850),
+        ("moment", 0.1): (7.650, 0.365, 0.050, 0.809, 0.850),
+        ("laplace", 0.01): (9.454, 0.339, 0.072, 0.817, 0.847),
+        ("laplace", 0.05): (7.761, 0.535, 0.251, 0.798, 0.790),
+        ("laplace", 0.1): (7.762, 0.751, 0.394, 0.792, 0.779),
+        ("variational", 0.01): (8.833, 0.868, 0.271, 0.695, 0.777),
+        ("variational", 0.05): (6.475, 0.488, 0.057, 0.806, 0.810),
+        ("variational", 0.1): (6.302, 0.291, 0.040, 0.796, 0.811),
+    },
+}
+PAPER_COLUMNS = ("error_pct", "nll", "ece", "cifar100_auc", "svhn_auc")
+
+
+def paper_of(net: Scalar, method: Scalar, alpha_eps: Scalar) -> dict[str, float]:
+    """Return what the paper reports of a network on CIFAR-10; nothing for an alpha_eps it does not have.
+
+    Examples
+    --------
+    >>> paper_of("resnet18", "variational", 0.1)["nll"]
+    0.291
+    """
+    row = _PAPER[str(net)].get((str(method), alpha_eps), ())  # type: ignore[arg-type]
+    return dict(zip(PAPER_COLUMNS, row, strict=False))
+
+
+def chosen(records: list[Record], *columns: str) -> list[Record]:
+    """Return the records of each method with the alpha_eps of the largest log-likelihood of training images.
+
+    Examples
+    --------
+    >>> common = {"method": "laplace", "seed": 0}
+    >>> some = [common | {"alpha_eps": 0.1, "train_nll": 0.5}, common | {"alpha_eps": 0.2, "train_nll": 0.6}]
+    >>> [record["alpha_eps"] for record in chosen(some)]
+    [0.1]
+    """
+    by_fit = [record | {"fit": -float(record["train_nll"])} for record in records]  # type: ignore[arg-type]
+    return of_best_alpha_eps(by_fit, *columns, "method", score="fit")
+
+
+def _last(records: list[Record]) -> list[Record]:
+    end = max(int(record["epoch"]) for record in records)  # type: ignore[arg-type]
+    return [record for record in records if record["epoch"] == end]
+
+
+def summarise_mnist(records: list[Record]) -> list[Record]:
+    """Means over the runs at the end, by method and alpha_eps; ``chosen`` marks what training images choose."""
+    return _summary(_last(records), [], ("error_pct", "nll", "ece", "train_nll"))
+
+
+def summarise_cifar10(records: list[Record]) -> list[Record]:
+    """Means over the runs by network, method and alpha_eps, the paper's beside them."""
+    scores = tuple(name for name in records[0] if name.endswith("_auc"))
+    rows = _summary(records, ["net"], ("error_pct", "nll", "ece", *scores, "train_nll", "seconds"))
+    for row in rows:
+        known = paper_of(row["net"], row["method"], row["alpha_eps"])
+        row |= {f"paper_{name}": known.get(name) for name in ("error_pct", "nll", "ece")}
+    return rows
+
+
+def _summary(records: list[Record], columns: list[str], scores: tuple[str, ...]) -> list[Record]:
+    best = {tuple(r[c] for c in (*columns, "method", "alpha_eps")) for r in chosen(records, *columns)}
+    rows: list[Record] = []
+    for key, own in group(records, *columns, "method", "alpha_eps").items():
+        row: Record = dict(zip((*columns, "method", "alpha_eps"), key, strict=True))
+        for name in scores:
+            known = [record[name] for record in own if record[name] is not None]
+            row[name] = round(mean_and_error(known)[0], 4) if known else None
+        rows.append(row | {"chosen": key in best, "runs": len(own)})
+    return rows
+
+
+def draw_mnist(records: list[Record], folder: Path) -> None:
+    """Draw errors and losses along the epochs: for each alpha_eps by method, and the chosen one of each method."""
+    matched = [method for method in METHODS if method not in ("exact", "gauss")]
+    alphas = sorted({float(r["alpha_eps"]) for r in records if r["alpha_eps"] is not None})
+    options: dict[str, Any] = {"sharex": True, "sharey": "row", "width": 2.6 * len(matched), "height": 5.0}
+    with figure_file(folder, "mnist_all", len(_CURVES), len(matched), **options) as (figure, axes):
+        for method, column in zip(matched, axes.T, strict=True):
+            column[0].set_title(method)
+            column[-1].set_xlabel("epoch")
+            for metric, axis in zip(_CURVES, column, strict=True):
+                _draw_curve(axis, [r for r in records if r["method"] == "exact"], metric, color="black", label="exact")
+                for place, alpha in enumerate(alphas):
+                    own = [r for r in records if (r["method"], r["alpha_eps"]) == (method, alpha)]
+                    _draw_curve(axis, own, metric, color=SERIES_COLOURS[place], label=f"alpha_eps = {alpha:g}")
+                axis.set_yscale("log")
+        _finish(figure, axes)
+    best = chosen(_last(records))
+    with figure_file(folder, "mnist_best", 1, len(_CURVES), width=8.0, height=3.4) as (figure, axes):
+        for (metric, label), axis in zip(_CURVES.items(), axes[0], strict=True):
+            for method in METHODS:
+                at = next(r["alpha_eps"] for r in best if r["method"] == method)
+                own = [r for r in records if (r["method"], r["alpha_eps"]) == (method, at)]
+                name = method if at is None else f"{method}, {at:g}"
+                _draw_curve(axis, own, metric, color=METHOD_COLOURS[method], label=name)
+            axis.set(xlabel="epoch", ylabel=label, yscale="log")
+        axes[0, -1].legend(fontsize=7)
+
+
+def draw_cifar10(records: list[Record], folder: Path) -> None:
+    """Draw our NLL and error, with the chosen alpha_eps and with each, against the paper's, for each network."""
+    nets = [net for (net,) in group(records, "net")]
+    panels = {"nll": "NLL", "error_pct": "error [%]"}
+    size = {"width": 3.6 * len(nets), "height": 6.4}
+    with figure_file(folder, "cifar10_nets", len(panels), len(nets), **size) as (figure, axes):
+        for net, column in zip(nets, axes.T, strict=True):
+            column[0].set_title(str(net))
+            own = [record for record in records if record["net"] == net]
+            best = {(r["method"], r["alpha_eps"]) for r in chosen(own)}
+            for (metric, label), axis in zip(panels.items(), column, strict=True):
+                for (method, alpha), some in group(own, "method", "alpha_eps").items():
+                    known = paper_of(net, method, alpha)
+                    if metric in known:
+                        mean, colour = mean_and_error(r[metric] for r in some)[0], METHOD_COLOURS[str(method)]
+                        marker = {"s": 70, "edgecolors": "black"} if (method, alpha) in best else {"s": 22}
+                        axis.scatter(known[metric], mean, color=colour, label=method, zorder=3, **marker)
+                        if alpha is not None:
+                            axis.annotate(
+                                f"{alpha:g}",
+                                (known[metric], mean),
+                                fontsize=6,
+                                xytext=(4, 3),
+                                textcoords="offset points",
+                            )
+                axis.set(xlabel=f"{label}, the paper", ylabel=f"{label}, here", xscale="log", yscale="log")
+        handles: dict[str, Any] = dict(zip(*axes[0, 0].get_legend_handles_labels()[::-1], strict=True))
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles))
+
+
+def _draw_curve(axis: Any, records: list[Record], metric: str, **look: Any) -> None:
+    means = {epoch: mean_and_error(r[metric] for r in own)[0] for (epoch,), own in group(records, "epoch").items()}
+    axis.plot(list(means), list(means.values()), **look)
+
+
+def _finish(figure: Any, axes: Any) -> None:
+    for label, axis in zip(_CURVES.values(), axes[:, 0], strict=True):
+        axis.set_ylabel(label)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))

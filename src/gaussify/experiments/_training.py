@@ -1,0 +1,237 @@
+"""Networks trained on tensors in memory, epoch by epoch: a run that was killed goes on, to the same weights."""
+
+import hashlib
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gaussify import datasets
+from gaussify.datasets._files import write_bytes
+from gaussify.exceptions import GaussifyError
+from gaussify.experiments._results import Record
+
+CHECKPOINT = "checkpoint.safetensors"
+_EPOCH_SEED = 1_000_003
+
+Augment = Callable[[Tensor, torch.Generator], Tensor]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained.
+
+    Parameters
+    ----------
+    n_epochs, batch_size, seed
+        Whatever is drawn at random follows from the seed and the number of the epoch alone.
+    rate
+        Learning rate at its peak.
+    factor
+        From the part of all steps that is done, in [0, 1), the learning rate as a part of its peak.
+    augment
+        From a batch of inputs and a generator, other inputs.
+    """
+
+    n_epochs: int
+    batch_size: int
+    rate: float
+    factor: Callable[[float], float]
+    augment: Augment | None = None
+    seed: int = 0
+
+
+def warm_cosine(progress: float) -> float:
+    """Return a factor that rises linearly over the first tenth of all steps and then falls to zero along a cosine.
+
+    Examples
+    --------
+    >>> [round(warm_cosine(progress), 3) for progress in (0.0, 0.05, 0.1, 0.55, 1.0)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    warm_up = 0.1
+    if progress < warm_up:
+        return progress / warm_up
+    return 0.5 * (1.0 + math.cos(math.pi * (progress - warm_up) / (1.0 - warm_up)))
+
+
+def steps_down(n_steps: int, gamma: float) -> Callable[[float], float]:
+    """Return a factor that is multiplied by ``gamma`` at regular intervals, ``n_steps`` values in all.
+
+    Examples
+    --------
+    >>> [steps_down(5, 0.1)(progress) for progress in (0.0, 0.19, 0.2, 0.99)]
+    [1.0, 1.0, 0.1, 0.0001]
+    """
+    return lambda progress: gamma ** int(progress * n_steps + 1e-9)
+
+
+def train(
+    network: nn.Module,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    optimiser: torch.optim.Optimizer,
+    inputs: Tensor,
+    labels: Tensor,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    look: Callable[[nn.Module], Record] | None = None,
+    report: Callable[[str], None] = print,
+    name: str = "network",
+    seconds_between: float = 0.0,
+) -> list[Record]:
+    """Train a network in place and return a record of each epoch: its loss, its accuracy, and what ``look`` adds.
+
+    After an epoch a checkpoint (safetensors) replaces the one before; a run that was killed goes on from it.
+
+    Parameters
+    ----------
+    network, optimiser
+        As they are before the first step.
+    loss
+        From outputs and labels of a batch to their mean loss.
+    inputs, labels
+        What to train on.
+    folder
+        Where the checkpoint is, or goes.
+    look
+        Called with the network in evaluation mode after each epoch.
+    report
+        Called with a line after each epoch.
+    seconds_between
+        Checkpoints, at least.
+    """
+    path = folder / CHECKPOINT
+    history, saved = _restore(path, network, optimiser), time.perf_counter()
+    n_steps = math.ceil(len(inputs) / recipe.batch_size)
+    for epoch in range(len(history), recipe.n_epochs):
+        start = time.perf_counter()
+        seed = recipe.seed + _EPOCH_SEED * (epoch + 1)
+        generator = torch.Generator().manual_seed(seed)
+        total_loss, n_right = 0.0, 0
+        network.train()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)  # of dropout
+            for step, rows in enumerate(torch.randperm(len(inputs), generator=generator).split(recipe.batch_size)):
+                progress = (epoch * n_steps + step) / (recipe.n_epochs * n_steps)
+                for some in optimiser.param_groups:
+                    some["lr"] = recipe.rate * recipe.factor(progress)
+                batch = inputs[rows] if recipe.augment is None else recipe.augment(inputs[rows], generator)
+                outputs = network(batch)
+                value = loss(outputs, labels[rows])
+                optimiser.zero_grad()
+                value.backward()
+                optimiser.step()
+                total_loss += value.item() * len(rows)
+                n_right += int((decide(outputs) == labels[rows]).sum())
+        record: Record = {"loss": total_loss / len(inputs), "accuracy": n_right / len(inputs)}
+        seconds = time.perf_counter() - start
+        if not math.isfinite(total_loss):
+            raise GaussifyError(
+                f"The loss of {name} is {total_loss} in epoch {epoch + 1}: the learning rate is too high."
+            )
+        if look is not None:
+            network.eval()
+            with torch.no_grad():
+                record |= look(network)
+        history.append(record | {"seconds": seconds})
+        if time.perf_counter() - saved >= seconds_between:
+            _save(path, network, optimiser, history)
+            saved = time.perf_counter()
+        scores = ", ".join(f"{key} {value:.4f}" for key, value in record.items())
+        report(f"{name} epoch {epoch + 1}/{recipe.n_epochs}: {scores}, {seconds:.1f} s")
+    network.eval()
+    return history
+
+
+def decide(outputs: Tensor) -> Tensor:
+    """Return the label that a row of logits, or the one logit of a row, speaks for.
+
+    Examples
+    --------
+    >>> decide(torch.tensor([[0.0, 1.0, 0.5]])), decide(torch.tensor([-1.0, 2.0]))
+    (tensor([1]), tensor([0, 1]))
+    """
+    return outputs.argmax(1) if outputs.ndim == 2 else (outputs > 0).long()
+
+
+@torch.no_grad()
+def outputs_of(network: nn.Module, inputs: Tensor, batch_size: int = 500) -> Tensor:
+    """Return what a network in evaluation mode makes of all inputs.
+
+    Examples
+    --------
+    >>> outputs_of(nn.Linear(2, 3), torch.zeros(5, 2), batch_size=2).shape
+    torch.Size([5, 3])
+    """
+    network.eval()
+    return torch.cat([network(batch) for batch in inputs.split(batch_size)])
+
+
+@contextmanager
+def checkpoint_folder(experiment: str, settings: Mapping[str, Any], task: Mapping[str, Any]) -> Iterator[Path]:
+    """Give the folder, in the cache, for the checkpoint of a task; it is removed once the task has ended well.
+
+    Examples
+    --------
+    >>> with checkpoint_folder("toy-net", {}, {"seed": 0}) as folder:
+    ...     folder.parent.name
+    'toy-net'
+    """
+    text = json.dumps([dict(settings), dict(task)], sort_keys=True)
+    folder = datasets.cache_folder() / "training" / experiment / hashlib.sha256(text.encode()).hexdigest()[:16]
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file of our own."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise GaussifyError(f"{path} is damaged ({error}); remove it to train again.") from error
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write tensors to a file, whole or not at all."""
+    from safetensors.torch import save
+
+    write_bytes(path, save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, metadata))
+
+
+def _save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, history: list[Record]) -> None:
+    tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
+    for place, state in optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser.{place}.{name}": torch.as_tensor(value) for name, value in state.items()}
+    write_tensors(path, tensors, {"history": json.dumps(history)})
+
+
+def _restore(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer) -> list[Record]:
+    """Return the records of the epochs that a checkpoint has seen, after putting it in place; none if there is none."""
+    if not path.exists():
+        return []
+    from safetensors import safe_open
+
+    tensors = read_tensors(path)
+    with safe_open(path, "pt") as file:
+        history = json.loads(file.metadata()["history"])
+    network.load_state_dict({name: tensors[f"network.{name}"] for name in network.state_dict()})
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        kind, _, rest = key.partition(".")
+        if kind == "optimiser":
+            place, _, name = rest.partition(".")
+            state.setdefault(int(place), {})[name] = value
+    optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
+    return history

@@ -1,0 +1,255 @@
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from gaussify import BayesianLogisticRegression, LastLayer
+from gaussify.exceptions import InvalidArgumentError, ModelFileError
+from gaussify.nn import InputsOf, extract_features
+
+N_CLASSES = 3
+
+
+@pytest.fixture(scope="module")
+def rows():
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(300) % N_CLASSES
+    centres = 3.0 * torch.eye(N_CLASSES, 4)
+    return centres[y] + torch.randn(300, 4, generator=generator), y
+
+
+@pytest.fixture
+def network():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.BatchNorm1d(8), nn.Dropout(0.5))
+
+
+@pytest.fixture
+def model(network, rows):
+    return LastLayer(network, N_CLASSES).fit(*rows)
+
+
+class Counting(nn.Module):
+    """A network that counts the rows it sees."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network, self.n_seen = network, 0
+
+    def forward(self, x):
+        self.n_seen += len(x)
+        return self.network(x)
+
+
+def test_it_is_bayesian_logistic_regression_on_features(model, network, rows):
+    X, y = rows
+    features = network(X).double().numpy()
+    head = BayesianLogisticRegression().fit(features, y.numpy())
+    torch.testing.assert_close(model.predict_proba(X), torch.as_tensor(head.predict_proba(features)))
+    for ours, theirs in zip(model.predict_latent(X), head.predict_latent(features), strict=True):
+        torch.testing.assert_close(ours, torch.as_tensor(theirs))
+    assert (model.predict(X) == y).double().mean() > 0.8
+
+
+@pytest.mark.parametrize("kind", ["loader", "shuffled", "dataset", "generator", "mapping"])
+def test_data_of_any_kind_give_the_same_model(kind, model, network, rows):
+    X, y = rows
+    dataset = TensorDataset(X, y)
+    data = {
+        "loader": DataLoader(dataset, batch_size=7),
+        "shuffled": DataLoader(dataset, batch_size=50, shuffle=True),
+        "dataset": dataset,
+        "generator": ((X[i : i + 40], y[i : i + 40]) for i in range(0, 300, 40)),
+        "mapping": [{"input": X[:100], "labels": y[:100]}, {"input": X[100:], "labels": y[100:]}],
+    }[kind]
+    other = LastLayer(network, N_CLASSES).fit(data)
+    torch.testing.assert_close(other.predict_proba(X), model.predict_proba(X), rtol=1e-5, atol=1e-8)
+    loader = DataLoader(dataset, batch_size=11)  # whose labels are left out
+    torch.testing.assert_close(model.predict_proba(loader), model.predict_proba(X))
+
+
+def test_the_network_is_frozen_and_seen_once(network, rows):
+    X, y = rows
+    counting = Counting(network)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    model = LastLayer(counting, N_CLASSES).train()
+    assert not network.training
+    network.train()  # behind our back
+    model.fit(DataLoader(TensorDataset(X, y), batch_size=32))
+    assert counting.n_seen == 300
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    for name, value in network.state_dict().items():
+        torch.testing.assert_close(value, before[name])
+    model.head.set_params(alpha_eps=0.01, method="moment")
+    model.head.predict_proba(network.eval()(X).double().numpy())
+    assert counting.n_seen == 300  # likelihood and prior enter after the data
+
+
+def test_parts_equal_the_whole(model, network, rows):
+    X, y = rows
+    parts = LastLayer(network, N_CLASSES)
+    parts.partial_fit(X[:100], y[:100]).partial_fit(X[100:], y[100:])
+    parts.head.tune()
+    torch.testing.assert_close(parts.predict_proba(X), model.predict_proba(X))
+    left, right = (LastLayer(network, N_CLASSES).fit(X[part], y[part]) for part in (slice(0, 150), slice(150, 300)))
+    merged = left.merge(right)
+    merged.head.tune()
+    torch.testing.assert_close(merged.predict_proba(X), model.predict_proba(X))
+    more = LastLayer(network, N_CLASSES, alpha_eps=0.1, temperature=1.0, prior_variance=1.0, reservoir_size=0)
+    less = more.fit(X, y).unlearn(X[200:], y[200:]).predict_proba(X)
+    torch.testing.assert_close(less, more.fit(X[:200], y[:200]).predict_proba(X))
+
+
+def test_new_classes_end_as_if_declared_at_the_start(network, rows):
+    X, y = rows
+    known = y < 2
+    grown = LastLayer(network, 2).fit(X[known], y[known]).partial_fit(X[~known], y[~known], n_classes=3)
+    assert grown.n_classes == 3
+    grown.head.tune()
+    torch.testing.assert_close(grown.predict_proba(X), LastLayer(network, 3).fit(X, y).predict_proba(X))
+
+
+def test_a_class_without_rows_has_a_column(network, rows):
+    X, y = rows
+    probs = LastLayer(network, 5).fit(X, y).predict_proba(X)
+    assert probs.shape == (300, 5)
+    torch.testing.assert_close(probs.sum(1), torch.ones(300, dtype=torch.float64))
+
+
+def test_forward_stands_where_logits_do(model, rows):
+    X, _ = rows
+    log_probs = model(X)
+    assert log_probs.dtype == torch.float32
+    torch.testing.assert_close(log_probs.softmax(-1).double(), model.predict_proba(X), rtol=1e-5, atol=1e-6)
+
+
+def test_uncertainty_splits_the_entropy(model, rows):
+    X, _ = rows
+    uncertainty = model.predict_uncertainty(X)
+    torch.testing.assert_close(uncertainty.probs, model.predict_proba(X), rtol=1e-4, atol=1e-6)
+    far = model.predict_uncertainty(50.0 * X)
+    assert far.epistemic_entropy.shape == (300,)
+    assert uncertainty.std.max() > 0.0
+
+
+def test_of_a_network_with_its_last_layer(rows):
+    X, y = rows
+    body, last = nn.Sequential(nn.Linear(4, 8), nn.ReLU()), nn.Linear(8, N_CLASSES)
+    whole = nn.Sequential(body, last, nn.LogSoftmax(-1))
+    model = LastLayer.of(whole, alpha_eps=0.1).fit(X, y)
+    assert model.n_classes == N_CLASSES
+    expected = LastLayer(body, N_CLASSES, alpha_eps=0.1).fit(X, y)
+    torch.testing.assert_close(model.predict_proba(X), expected.predict_proba(X))
+    assert not last._forward_pre_hooks
+    with pytest.raises(InvalidArgumentError, match="'layer'"):
+        InputsOf(body, last)
+    with pytest.raises(InvalidArgumentError, match=r"no nn\.Linear"):
+        InputsOf(nn.ReLU())
+
+
+def test_save_and_load(model, network, rows, tmp_path):
+    X, y = rows
+    model.save(tmp_path / "head")
+    loaded = LastLayer.load(tmp_path / "head", network)
+    torch.testing.assert_close(loaded.predict_proba(X), model.predict_proba(X))
+    torch.testing.assert_close(loaded.partial_fit(X, y).predict_proba(X), model.partial_fit(X, y).predict_proba(X))
+    with torch.no_grad():
+        network[0].bias.add_(1.0)
+    with pytest.raises(ModelFileError, match="other weights"):
+        LastLayer.load(tmp_path / "head", network)
+    content = (tmp_path / "head").read_bytes()
+    (tmp_path / "half").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ModelFileError, match="part of one"):
+        LastLayer.load(tmp_path / "half", network)
+    with pytest.raises(ModelFileError, match="LastLayer"):
+        BayesianLogisticRegression.load(tmp_path / "head")
+
+
+def test_features_are_computed_once_for_the_same_weights(network, rows, tmp_path):
+    X, y = rows
+    counting, cache = Counting(network), tmp_path / "features"
+    first = extract_features(counting, X, y, cache=cache)
+    again = extract_features(counting, X, y, cache=cache)
+    assert counting.n_seen == 300
+    torch.testing.assert_close(again.X, first.X)
+    torch.testing.assert_close(again.y, y)
+    extract_features(counting, X[:200], y[:200], cache=cache)
+    assert counting.n_seen == 500
+    with torch.no_grad():
+        network[0].bias.add_(1.0)
+    other = extract_features(counting, X[:200], y[:200], cache=cache)
+    assert counting.n_seen == 700
+    assert not torch.allclose(other.X, first.X[:200])
+    model = LastLayer(counting, N_CLASSES).fit(X[:200], y[:200], cache=cache)
+    assert counting.n_seen == 700
+    torch.testing.assert_close(
+        model.predict_proba(X), LastLayer(network, N_CLASSES).fit(X[:200], y[:200]).predict_proba(X)
+    )
+
+
+def test_features_of_more_dimensions_are_flattened_and_half_precision_is_widened():
+    network = nn.Conv2d(1, 2, 3)
+    assert extract_features(network, torch.zeros(5, 1, 4, 4)).X.shape == (5, 8)
+    features = extract_features(nn.Linear(4, 3).bfloat16(), torch.zeros(5, 4, dtype=torch.bfloat16)).X
+    assert features.dtype == torch.float32
+
+
+def test_progress_is_shown_on_request(network, rows, capsys):
+    extract_features(network, rows[0], progress=True)
+    assert "features" in capsys.readouterr().err
+    extract_features(network, rows[0], progress=False)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda X, y: (X, None), "bring labels"),
+        (lambda X, y: (X, y[:5]), "'y'.*300 rows"),
+        (lambda X, y: (X, y + 1), "from 0 to 2; got 3.*"),
+        (lambda X, y: (X, y.double()), "class indices"),
+        (lambda X, y: (TensorDataset(X, y), y), "'y'.*goes with a tensor"),
+        (lambda X, y: ([], None), "at least one batch"),
+        (lambda X, y: (3, None), "'data'.*DataLoader"),
+        (lambda X, y: (["text"], None), "A batch must be"),
+        (lambda X, y: (X * torch.inf, y), "not finite"),
+    ],
+)
+def test_bad_data_are_refused_and_nothing_is_lost(change, words, model, rows):
+    before = model.predict_proba(rows[0])
+    for learn in (model.partial_fit, model.fit):
+        with pytest.raises(InvalidArgumentError, match=words):
+            learn(*change(*rows))
+        torch.testing.assert_close(model.predict_proba(rows[0]), before)
+
+
+def test_a_batch_that_fails_late_leaves_the_model_as_it_was(model, rows):
+    X, y = rows
+    before, n_rows = model.predict_proba(X), model.head.n_rows_seen_
+    with pytest.raises(InvalidArgumentError):
+        model.partial_fit([(X, y), (X * torch.nan, y)])
+    assert model.head.n_rows_seen_ == n_rows
+    torch.testing.assert_close(model.predict_proba(X), before)
+
+
+def test_bad_parameters_are_refused(network):
+    with pytest.raises(InvalidArgumentError, match="'features'"):
+        LastLayer(lambda x: x, 3)
+    with pytest.raises(InvalidArgumentError, match="'n_classes'"):
+        LastLayer(network, 1)
+    with pytest.raises(InvalidArgumentError, match="no parameter 'alpha'"):
+        LastLayer(network, 3, alpha=0.1)
+    with pytest.raises(InvalidArgumentError, match="LastLayer"):
+        LastLayer(network, 3).merge(network)
+
+
+def test_networks_that_do_not_give_features_are_named(rows):
+    class Pair(nn.Module):
+        def forward(self, x):
+            return x, x
+
+    with pytest.raises(InvalidArgumentError, match=r"Pair.*got tuple"):
+        LastLayer(Pair(), 3).fit(*rows)
+    with pytest.raises(InvalidArgumentError, match=r"Flatten.*shape"):
+        LastLayer(nn.Flatten(0), 3).fit(*rows)

@@ -1,0 +1,373 @@
+"""The losses as modules: in networks, compiled, saved, moved, and in place of torch's."""
+
+import copy
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gaussify import SoftmaxLikelihood
+from gaussify.exceptions import InvalidArgumentError
+from gaussify.nn import MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
+from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
+
+BETA_MATCHES = ["laplace", "variational", "moment"]
+MATCHES = [*BETA_MATCHES, "moment-ori"]
+BETA_METHODS, METHODS = [*BETA_MATCHES, "gauss"], [*MATCHES, "gauss"]
+
+LABELS = torch.tensor([0, 2, 1, 2, 0])
+SOFT = torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.0, 1.0], [0.3, 0.4, 0.3], [0.1, 0.0, 0.9], [1.0, 0.0, 0.0]])
+WEIGHT = torch.tensor([0.5, 3.0, 1.25])
+BINARY = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0])
+
+methods = pytest.mark.parametrize("method", METHODS)
+beta_methods = pytest.mark.parametrize("method", BETA_METHODS)
+
+
+def random_logits(*shape: int, seed: int = 0) -> Tensor:
+    return 3.0 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def with_gradients(loss: nn.Module, *arguments: Tensor) -> tuple[Tensor, ...]:
+    """The loss, and its derivatives by the logits and all that is learnt."""
+    logits = arguments[0].detach().clone().requires_grad_()
+    value = loss(logits, *arguments[1:])
+    return value.detach(), *torch.autograd.grad(value, [logits, *loss.parameters()])
+
+
+# --- options -----------------------------------------------------------------------------------------------------
+
+
+@methods
+def test_the_module_is_the_function_with_its_options(method):
+    options = {"weight": WEIGHT, "ignore_index": 1, "label_smoothing": 0.1, "label_variance": 0.3}
+    for reduction in ("mean", "sum", "none"):
+        module = MatchedCrossEntropyLoss(3, 0.2, method, reduction, **options)
+        for y in (LABELS, SOFT):
+            logits = random_logits(5, 3)
+            expected = matched_cross_entropy(logits, y, alpha_eps=0.2, method=method, reduction=reduction, **options)
+            assert_close(module(logits, y), expected, rtol=0, atol=0)
+
+
+@beta_methods
+def test_the_binary_module_is_the_function_with_its_options(method):
+    options = {"weight": WEIGHT[:1], "pos_weight": WEIGHT[1], "label_variance": 0.3}
+    for reduction in ("mean", "sum", "none"):
+        module = MatchedBCEWithLogitsLoss(0.2, 0.4, method, reduction, **options)
+        logits = random_logits(5)
+        expected = matched_binary_cross_entropy_with_logits(
+            logits, BINARY, alpha_eps=0.2, beta_eps=0.4, method=method, reduction=reduction, **options
+        )
+        assert_close(module(logits, BINARY), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: MatchedCrossEntropyLoss(1), ("'n_classes'", "at least 2; got 1")),
+        (lambda: MatchedCrossEntropyLoss(3, method="laplce"), ("'method'", "got 'laplce'")),
+        (lambda: MatchedCrossEntropyLoss(3, reduction="max"), ("'reduction'", "MatchedCrossEntropyLoss", "got 'max'")),
+        (lambda: MatchedCrossEntropyLoss(3, -0.1), ("'alpha_eps'", "positive; got -0.1")),
+        (lambda: MatchedCrossEntropyLoss(3, [0.1, 0.1]), ("'alpha_eps'", "length 3; got shape (2,)")),
+        (lambda: MatchedCrossEntropyLoss(3)(torch.zeros(5, 4), LABELS), ("'input'", "3 logits", "shape (5, 4)")),
+        (lambda: MatchedCrossEntropyLoss(3)(torch.zeros(2), LABELS[0]), ("'input'", "3 logits", "shape (2,)")),
+        (lambda: MatchedCrossEntropyLoss(3)(torch.zeros(()), LABELS[0]), ("'input'", "shape ()")),
+        (
+            lambda: MatchedCrossEntropyLoss(3, weight=torch.ones(4))(torch.zeros(5, 3), LABELS),
+            ("'weight'", "shape (3,)", "got (4,)"),
+        ),
+        (lambda: MatchedBCEWithLogitsLoss(method="moment-ori"), ("'method'", "got 'moment-ori'")),
+        (lambda: MatchedBCEWithLogitsLoss(reduction="max"), ("'reduction'", "MatchedBCEWithLogitsLoss", "got 'max'")),
+        (lambda: MatchedBCEWithLogitsLoss(-0.1), ("'alpha_eps'", "positive; got -0.1")),
+        (lambda: MatchedBCEWithLogitsLoss(0.1, -0.1), ("'beta_eps'", "positive; got -0.1")),
+        (lambda: MatchedBCEWithLogitsLoss()(torch.zeros(5, 1), BINARY), ("'target'", "(5, 1); got (5,)")),
+    ],
+)
+def test_arguments_of_modules_are_checked(call, message):
+    with pytest.raises(InvalidArgumentError, match=".*".join(re.escape(part) for part in message)):
+        call()
+
+
+def test_the_text_names_the_options():
+    assert repr(MatchedCrossEntropyLoss(3, 0.2, "laplace", "sum")) == (
+        "MatchedCrossEntropyLoss(3, alpha_eps=0.2, method=laplace, reduction=sum)"
+    )
+    assert repr(MatchedBCEWithLogitsLoss(0.2, 0.3, "moment", "none")) == (
+        "MatchedBCEWithLogitsLoss(alpha_eps=0.2, beta_eps=0.3, method=moment, reduction=none)"
+    )
+
+
+# --- state -------------------------------------------------------------------------------------------------------
+
+
+def test_a_move_to_another_dtype_takes_all_tensors_along():
+    module = MatchedCrossEntropyLoss(3, torch.tensor([0.1, 0.2, 0.3]), weight=WEIGHT).to(torch.float64)
+    assert module.weight.dtype is module.alpha_eps.dtype is torch.float64
+    assert module(random_logits(5, 3).double(), LABELS).dtype is torch.float64
+    binary = MatchedBCEWithLogitsLoss(torch.tensor(0.1), weight=WEIGHT[:1], pos_weight=WEIGHT[1]).to(torch.float64)
+    assert binary.weight.dtype is binary.pos_weight.dtype is binary.alpha_eps.dtype is torch.float64
+    assert binary(random_logits(5).double(), BINARY).dtype is torch.float64
+
+
+def test_tensors_of_another_dtype_leave_that_of_the_loss_alone():
+    wide = MatchedCrossEntropyLoss(3, [0.1, 0.2, 0.3], weight=WEIGHT.double())
+    assert wide(random_logits(5, 3), LABELS).dtype is torch.float32
+
+
+def class_loss(alpha_eps: float, *weights: float) -> nn.Module:
+    return MatchedCrossEntropyLoss(3, nn.Parameter(torch.tensor(alpha_eps)), weight=torch.tensor(weights))
+
+
+def binary_loss(alpha_eps: float, *weights: float) -> nn.Module:
+    weight, pos_weight, beta_eps = torch.tensor(weights)
+    return MatchedBCEWithLogitsLoss(
+        nn.Parameter(torch.tensor(alpha_eps)), nn.Parameter(beta_eps), weight=weight, pos_weight=pos_weight
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [(class_loss, (random_logits(5, 3), LABELS)), (binary_loss, (random_logits(5), BINARY))],
+    ids=["classes", "binary"],
+)
+def test_saved_state_and_copies_give_the_same_loss(make, arguments):
+    module, other, file = make(0.2, 0.5, 3.0, 1.25), make(0.7, 1.0, 1.0, 1.0), io.BytesIO()
+    expected = with_gradients(module, *arguments)
+    copied = copy.deepcopy(module)
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    with torch.no_grad():
+        module.alpha_eps += 1.0
+    assert_close(with_gradients(other, *arguments), expected, rtol=0, atol=0)
+    assert_close(with_gradients(copied, *arguments), expected, rtol=0, atol=0)
+
+
+def test_state_has_the_names_of_torch():
+    assert MatchedCrossEntropyLoss(3, [0.1, 0.2, 0.3], weight=WEIGHT).state_dict().keys() == {"weight"}
+    assert MatchedBCEWithLogitsLoss(weight=WEIGHT, pos_weight=WEIGHT).state_dict().keys() == {"weight", "pos_weight"}
+    assert not MatchedCrossEntropyLoss(3).state_dict()
+
+
+@pytest.mark.parametrize("method", MATCHES)
+@pytest.mark.parametrize("alpha", [torch.tensor(0.3), torch.tensor([0.3, 0.1, 2.0])], ids=["scalar", "per-class"])
+def test_a_parameter_is_learnt(method, alpha):
+    parameter = nn.Parameter(alpha)
+    loss = MatchedCrossEntropyLoss(3, parameter, method)
+    assert [found is parameter for found in loss.parameters()] == [True]
+    for y in (LABELS, SOFT):
+        parameter.grad = None
+        loss(random_logits(5, 3), y).backward()
+        assert parameter.grad.shape == alpha.shape
+        assert (parameter.grad != 0.0).all()
+
+
+@pytest.mark.parametrize("method", BETA_MATCHES)
+def test_binary_parameters_are_learnt(method):
+    alpha, beta = nn.Parameter(torch.tensor(0.3)), nn.Parameter(torch.tensor(0.2))
+    module = MatchedBCEWithLogitsLoss(alpha, beta, method)
+    module(random_logits(5), BINARY).backward()
+    assert dict(module.named_parameters()) == {"alpha_eps": alpha, "beta_eps": beta}
+    assert alpha.grad != 0.0
+    assert beta.grad != 0.0
+
+
+# --- in networks -------------------------------------------------------------------------------------------------
+
+
+def blobs() -> tuple[Tensor, Tensor]:
+    y = torch.arange(150) % 3
+    centres = torch.tensor([[0.0, 3.0], [3.0, -3.0], [-3.0, -3.0]])
+    return centres[y] + torch.randn(150, 2, generator=torch.Generator().manual_seed(0)), y
+
+
+def small_network(n_outputs: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, n_outputs))
+
+
+def trained(loss: nn.Module, X: Tensor, y: Tensor, n_outputs: int) -> Tensor:
+    network = small_network(n_outputs)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.03)
+    for _ in range(100):
+        optimiser.zero_grad()
+        loss(network(X).squeeze(-1), y).backward()
+        optimiser.step()
+    return network(X).squeeze(-1).detach()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [nn.CrossEntropyLoss(), *[MatchedCrossEntropyLoss(3, 0.01, method) for method in METHODS]],
+    ids=["torch", *METHODS],
+)
+def test_training_separates_blobs(loss):
+    X, y = blobs()
+    assert (trained(loss, X, y, 3).argmax(1) == y).double().mean() >= 0.95
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [nn.BCEWithLogitsLoss(), *[MatchedBCEWithLogitsLoss(0.01, method=method) for method in BETA_METHODS]],
+    ids=["torch", *BETA_METHODS],
+)
+def test_training_separates_two_blobs(loss):
+    X, y = blobs()
+    threshold = 0.5 if getattr(loss, "method", None) == "gauss" else 0.0  # which regresses on 0 and 1
+    predicted = trained(loss, X, (y == 0).float(), 1) > threshold
+    assert (predicted == (y == 0)).double().mean() >= 0.95
+
+
+@methods
+def test_a_network_trains_under_autocast(method):
+    X, y = blobs()
+    network, loss = small_network(3), MatchedCrossEntropyLoss(3, 0.1, method)
+    optimiser = torch.optim.SGD(network.parameters(), lr=1e-4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = network(X)
+        before = loss(logits, y)
+    before.backward()
+    optimiser.step()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        after = loss(network(X), y)
+    assert logits.dtype is torch.bfloat16
+    assert_close(before, loss(logits.float(), y), rtol=0, atol=0)
+    assert after < before
+
+
+@methods
+def test_a_batch_without_the_top_class_keeps_every_logit(method):
+    loss = MatchedCrossEntropyLoss(4, [0.1, 0.2, 0.3, 0.4], method, "none")
+    logits, y = random_logits(5, 4), torch.tensor([0, 3, 1, 2, 0])
+    kept = y != 3
+    assert_close(loss(logits[kept], y[kept]), loss(logits, y)[kept])
+
+
+class LargestTensor(TorchDispatchMode):
+    """Count the elements of the largest tensor that any operation gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self.numel = max(self.numel, result.numel())
+        return result
+
+
+@methods
+@pytest.mark.parametrize("per_class", [False, True], ids=["one", "per-class"])
+@pytest.mark.parametrize("soft", [False, True], ids=["index", "soft"])
+def test_a_vocabulary_needs_no_table_of_all_classes(method, per_class, soft):
+    n_classes, y = 50_000, torch.tensor([0, 49_999, 123, 0])
+    alpha = (
+        torch.linspace(0.1, 0.2, n_classes, dtype=torch.float64)
+        if per_class
+        else torch.tensor(0.1, dtype=torch.float64)
+    )
+    counts = F.one_hot(y, n_classes)
+    logits = random_logits(4, n_classes).double()
+    loss = MatchedCrossEntropyLoss(n_classes, alpha if per_class else 0.1, method)
+    with LargestTensor() as largest:
+        value, _ = with_gradients(loss, logits, counts.double() if soft else y)
+    mean, variance = SoftmaxLikelihood(n_classes, alpha, method).encode(counts)
+    expected = -Normal(mean, variance.sqrt()).log_prob(logits).sum(-1).mean()
+    assert largest.numel == logits.numel()
+    assert_close(value, expected, rtol=1e-10, atol=0)
+
+
+# --- compiled ----------------------------------------------------------------------------------------------------
+# in a process without the type checker of the tests, which torch.compile cannot trace
+
+WHOLE, BROKEN = {"backend": "aot_eager", "fullgraph": True}, {"backend": "aot_eager"}
+IGNORED, SOFT_BINARY = torch.tensor([0, -100, 1, 2, -100]), 0.2 + 0.6 * BINARY
+
+
+def learnt(*alpha_eps: float) -> nn.Parameter:
+    return nn.Parameter(torch.tensor(alpha_eps).squeeze())
+
+
+COMPILED = {  # each case: losses to compile, one after the other, with targets and options of torch.compile
+    **{f"index-{method}": [(MatchedCrossEntropyLoss(3, 0.2, method), LABELS, WHOLE)] for method in ("moment", "gauss")},
+    **{
+        f"soft-{method}": [(MatchedCrossEntropyLoss(3, 0.2, method), SOFT, WHOLE)] for method in ("moment-ori", "gauss")
+    },
+    **{
+        f"{name}-all-options": [
+            (MatchedCrossEntropyLoss(3, [0.1, 0.2, 0.3], weight=WEIGHT, label_smoothing=0.1), y, WHOLE)
+        ]
+        for name, y in {"ignored": IGNORED, "soft": SOFT}.items()
+    },
+    **{
+        f"{name}-binary-{method}": [(MatchedBCEWithLogitsLoss(0.2, 0.3, method, pos_weight=WEIGHT[1]), y, WHOLE)]
+        for name, y, method in [
+            ("integer", BINARY.long(), "variational"),
+            ("hard", BINARY, "laplace"),
+            ("soft", SOFT_BINARY, "variational"),
+            ("soft", SOFT_BINARY, "gauss"),
+        ]
+    },
+    "batches-of-several-sizes": [(MatchedCrossEntropyLoss(3), LABELS[:n], WHOLE) for n in (5, 4, 3, 1)],
+    "several-alpha-eps": [(MatchedCrossEntropyLoss(3, alpha_eps), LABELS, WHOLE) for alpha_eps in (0.1, 0.2, 0.3)],
+    "several-binary-alpha-eps": [
+        (MatchedBCEWithLogitsLoss(alpha_eps), BINARY.long(), WHOLE) for alpha_eps in (0.1, 0.2, 0.3)
+    ],
+    "learnt": [(MatchedCrossEntropyLoss(3, learnt(0.3, 0.1, 2.0)), LABELS, BROKEN)],
+    "learnt-binary": [(MatchedBCEWithLogitsLoss(learnt(0.3), learnt(0.2)), SOFT_BINARY, BROKEN)],
+}
+BY_DEFAULT = {
+    "default": [(MatchedCrossEntropyLoss(3, 0.2), y, {"fullgraph": True}) for y in (LABELS, SOFT)],
+    "default-binary": [(MatchedBCEWithLogitsLoss(0.2), y, {"fullgraph": True}) for y in (BINARY.long(), SOFT_BINARY)],
+}
+
+
+def difference_when_compiled(case: str) -> str:
+    """What is wrong with values and gradients of a case, nothing at best."""
+    torch._dynamo.reset()
+    try:
+        for loss, y, options in (COMPILED | BY_DEFAULT)[case]:
+            logits = random_logits(len(y), *([3] if isinstance(loss, MatchedCrossEntropyLoss) else []))
+            plain, compiled = (with_gradients(f, logits, y) for f in (loss, torch.compile(loss, **options)))
+            assert_close(compiled, plain, rtol=1e-5, atol=1e-6)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:1000]
+    return ""
+
+
+def differences_when_compiled(cases: Iterable[str]) -> dict[str, str]:
+    run = subprocess.run([sys.executable, __file__, *cases], capture_output=True, text=True, check=True)
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def differences() -> dict[str, str]:
+    return differences_when_compiled(COMPILED)
+
+
+@pytest.mark.parametrize("case", COMPILED)
+def test_a_compiled_loss_equals_the_plain_one(case, differences):
+    assert differences[case] == ""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the default compiler needs one for C++")
+def test_the_default_compiler_gives_the_same():
+    assert differences_when_compiled(BY_DEFAULT) == dict.fromkeys(BY_DEFAULT, "")
+
+
+if __name__ == "__main__":
+    print(json.dumps({case: difference_when_compiled(case) for case in sys.argv[1:]}))
