@@ -100,14 +100,15 @@ class MatchedCrossEntropyLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the options, for the text of a network."""
-        return f"{self.n_classes}, alpha_eps={self.alpha_eps}, method={self.method}, reduction={self.reduction}"
+        names = ("alpha_eps", "method", "reduction", "ignore_index", "label_smoothing")
+        return ", ".join([str(self.n_classes), *(f"{name}={getattr(self, name)}" for name in names)])
 
 
 class MatchedBCEWithLogitsLoss(nn.Module):
     r"""Least squares in place of :class:`torch.nn.BCEWithLogitsLoss`: labels as Gaussian observations of a logit.
 
     See :func:`~gaussify.nn.functional.matched_binary_cross_entropy_with_logits`. Probabilities of class 1 are
-    ``logits.sigmoid()``.
+    ``logits.sigmoid()``. With ``method="gauss"`` outputs are near the labels 0 and 1 themselves: a decision is at 0.5.
 
     Parameters
     ----------

@@ -2,11 +2,12 @@
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.distributions import Beta, Gamma
 
 from gaussify.likelihoods import LikelihoodMethod
@@ -116,9 +117,7 @@ def gamma_targets(concentration: Float[Tensor, "*n"], method: LikelihoodMethod) 
     >>> gamma_targets(torch.tensor([0.1, 1.1]), LikelihoodMethod.LAPLACE)
     (tensor([-2.3026,  0.0953]), tensor([0.1000, 1.1000]))
     """
-    if torch.compiler.is_compiling() and not concentration.requires_grad:
-        return _opaque_gamma_targets(concentration, method.value)
-    return _match_gamma(concentration, method)
+    return _targets(concentration, torch.ones_like(concentration), "gamma", method)
 
 
 def beta_targets(
@@ -131,68 +130,63 @@ def beta_targets(
     >>> beta_targets(torch.tensor([0.1, 1.1]), torch.tensor([1.1, 0.1]), LikelihoodMethod.LAPLACE)
     (tensor([-2.3979,  2.3979]), tensor([0.0917, 0.0917]))
     """
-    if torch.compiler.is_compiling() and not (alpha.requires_grad or beta.requires_grad):
-        return _opaque_beta_targets(alpha, beta, method.value)
-    return _match_beta(alpha, beta, method)
+    alpha, beta = torch.broadcast_tensors(alpha, beta)
+    return _targets(alpha, beta, "beta", method)
 
 
-@torch.compiler.disable  # matching looks at values; where derivatives are asked for, it breaks a graph in two
-def _match_gamma(concentration: Tensor, method: LikelihoodMethod) -> tuple[Tensor, Tensor]:
-    one = torch.ones((), dtype=concentration.dtype, device=concentration.device)
-    matched = match(Gamma(concentration, one), method.value)
+def _targets(a: Tensor, b: Tensor, family: str, method: LikelihoodMethod) -> tuple[Tensor, Tensor]:
+    if a.requires_grad or b.requires_grad:
+        use = _untraced_match if torch.compiler.is_compiling() else _match
+        return use(a, b, family, method.value)
+    mean, precision = _opaque(a, b, family, method.value)
+    return mean, precision
+
+
+# Matching looks at values, which neither torch.compile nor torch.vmap can: to them it is one operation.
+@torch.library.custom_op("gaussify::targets", mutates_args=())
+def _opaque(a: Tensor, b: Tensor, family: str, method: str) -> tuple[Tensor, Tensor]:
+    """Mean and precision for Gamma(a, b) or Beta(a, b)."""
+    if (family, method) != ("beta", "variational"):
+        return _match(a, b, family, method)
+    # which iterates, and soft labels have few different values, as a rule
+    pairs, place = torch.stack([a, b], -1).reshape(-1, 2).unique(dim=0, return_inverse=True)
+    mean, precision = _match(pairs[:, 0], pairs[:, 1], family, method)
+    return mean[place].reshape(a.shape), precision[place].reshape(a.shape)
+
+
+def _match(a: Tensor, b: Tensor, family: str, method: str) -> tuple[Tensor, Tensor]:
+    matched = match(Gamma(a, b) if family == "gamma" else Beta(a, b), method)
     return matched.mean, 1.0 / matched.variance
 
 
-@torch.compiler.disable
-def _match_beta(alpha: Tensor, beta: Tensor, method: LikelihoodMethod) -> tuple[Tensor, Tensor]:
-    if alpha.requires_grad or beta.requires_grad:
-        matched = match(Beta(alpha, beta), method.value)
-        return matched.mean, 1.0 / matched.variance
-    # soft labels take few distinct values, as a rule, and variational matching iterates
-    distinct, place = torch.stack([alpha, beta], -1).reshape(-1, 2).unique(dim=0, return_inverse=True)
-    matched = match(Beta(*distinct.unbind(-1)), method.value)
-    mean, precision = matched.mean[place], 1.0 / matched.variance[place]
-    return mean.reshape(alpha.shape), precision.reshape(alpha.shape)
+# torch.compiler.disable would import all of torch's compiler at once, for seconds; this does when it is called
+_untraced_match = _disable_dynamo(_match)
 
 
-@torch.library.custom_op("gaussify::gamma_targets", mutates_args=())
-def _opaque_gamma_targets(concentration: Tensor, method: str) -> tuple[Tensor, Tensor]:
-    """As one operation of a compiled graph."""
-    return _match_gamma(concentration, LikelihoodMethod(method))
+@_opaque.register_fake
+def _(a: Tensor, b: Tensor, family: str, method: str) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(a), torch.empty_like(a)
 
 
-@torch.library.custom_op("gaussify::beta_targets", mutates_args=())
-def _opaque_beta_targets(alpha: Tensor, beta: Tensor, method: str) -> tuple[Tensor, Tensor]:
-    return _match_beta(alpha, beta, LikelihoodMethod(method))
-
-
-@_opaque_gamma_targets.register_fake
-def _(concentration: Tensor, method: str) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(concentration), torch.empty_like(concentration)
-
-
-@_opaque_beta_targets.register_fake
-def _(alpha: Tensor, beta: Tensor, method: str) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(alpha), torch.empty_like(alpha)
-
-
-@torch.compiler.assume_constant_result  # of a compiled graph
-def _fixed_gamma_targets(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
-    return _known_gamma_targets(concentration, method)
-
-
-@torch.compiler.assume_constant_result
-def _fixed_beta_targets(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
-    return _known_beta_targets(alpha, beta, method)
+@_opaque.register_vmap
+def _(
+    info: Any, in_dims: Any, a: Tensor, b: Tensor, family: str, method: str
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    parts = (
+        part.expand(info.batch_size, *part.shape) if dim is None else part.movedim(dim, 0)
+        for part, dim in zip((a, b), in_dims[:2], strict=True)
+    )
+    return _opaque(*torch.broadcast_tensors(*parts), family, method), (0, 0)
 
 
 @lru_cache
-def _known_gamma_targets(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
-    mean, precision = _match_gamma(torch.tensor(concentration, dtype=torch.float64), method)
+def _fixed_gamma_targets(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
+    mean, precision = gamma_targets(torch.tensor(concentration, dtype=torch.float64), method)
     return mean.item(), precision.item()
 
 
 @lru_cache
-def _known_beta_targets(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
-    mean, precision = _match_beta(*torch.tensor([alpha, beta], dtype=torch.float64), method)
+def _fixed_beta_targets(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
+    a, b = torch.tensor([alpha, beta], dtype=torch.float64)
+    mean, precision = beta_targets(a, b, method)
     return mean.item(), precision.item()

@@ -27,6 +27,8 @@ from gaussify.nn._targets import (
     half_log_variance,
 )
 
+_SMALLEST = 1e-30
+
 __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
 
 
@@ -100,28 +102,31 @@ def matched_cross_entropy(
     variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
     _check_weight(weight, n_classes, owner=owner)
     if target.is_floating_point():
-        counts = _soft_counts(input, target, label_smoothing, owner=owner)
+        counts = _soft_counts(input, target, label_smoothing, owner=owner).to(logits.dtype)
+        total = counts.sum(-1, keepdim=True)
         if chosen is LikelihoodMethod.GAUSS:
-            total = counts.sum(-1, keepdim=True)
+            _check_values(total, name="sums of rows of 'target'", owner=owner, minimum=_SMALLEST)
             mean, precision = counts / total, (total / variance).expand_as(counts)
         else:
             mean, precision = gamma_targets(alpha_eps + counts, chosen)
         losses = (0.5 * precision * (logits - mean).square() + half_log_variance(precision)).sum(-1)
         if weight is not None:
-            losses = losses * (counts @ weight.to(counts) / counts.sum(-1))
+            losses = losses * (counts * weight.to(counts)).sum(-1)
         return _reduced(losses, how, _shape_of_rows(input))
     labels = _labels(input, target, owner=owner)
     gaussians = LabelGaussians.of_smoothed(
         chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=variance
     )
+    options = gaussians, weight, label_smoothing, how
     if labels.is_cpu and not 0 <= ignore_index < n_classes and not torch.compiler.is_compiling():
         with suppress(IndexError, RuntimeError):  # of a label outside: to be ignored, or wrong
-            return _label_loss(logits, labels, gaussians, weight, None, how, target.shape)
+            return _label_loss(logits, labels, *options, is_kept=None).reshape(_reduced_shape(target, how))
     is_kept = labels != ignore_index
     labels = torch.where(is_kept, labels, 0)
     if labels.is_cpu and not torch.compiler.is_compiling():
-        as_labels(labels, n_classes=n_classes, owner=owner)
-    return _label_loss(logits, labels, gaussians, weight, is_kept, how, target.shape)
+        with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
+            as_labels(labels, n_classes=n_classes, owner=owner)
+    return _label_loss(logits, labels, *options, is_kept=is_kept).reshape(_reduced_shape(target, how))
 
 
 def matched_binary_cross_entropy_with_logits(
@@ -175,16 +180,19 @@ def matched_binary_cross_entropy_with_logits(
         raise InvalidArgumentError(
             f"'target' of {owner} must have the shape of 'input', {tuple(input.shape)}; got {tuple(target.shape)}."
         )
+    if not input.is_floating_point():
+        raise InvalidArgumentError(f"'input' of {owner} must be logits in floating point; got {input.dtype}.")
     logits = _full_precision(input)
     alpha_eps = _concentration(alpha_eps, like=logits, name="alpha_eps", owner=owner)
     beta_eps = alpha_eps if beta_eps is None else _concentration(beta_eps, like=logits, name="beta_eps", owner=owner)
     variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
     labels = target.to(logits.dtype)
+    are_hard = _are_hard(target, labels, owner=owner)
+    mean: Tensor
     if chosen is LikelihoodMethod.GAUSS:
         mean, precision = labels, 1.0 / variance
     else:
-        are_numbers = target.is_floating_point()
-        mean, precision = _binary_targets(labels, are_numbers, chosen, alpha_eps, beta_eps, owner=owner)
+        mean, precision = _binary_targets(labels, are_hard, chosen, alpha_eps, beta_eps)
     if weight is None and pos_weight is None and not isinstance(precision, Tensor):
         # one fused operation, as one precision serves all
         error = torch.nn.functional.mse_loss(logits, mean, reduction=how.value)
@@ -198,23 +206,28 @@ def matched_binary_cross_entropy_with_logits(
     return _reduced(losses, how, losses.shape)
 
 
+def _are_hard(target: Tensor, labels: Tensor, *, owner: str) -> bool:
+    """Whether all labels are known to be 0 or 1; those below and above are refused."""
+    if torch.compiler.is_compiling():
+        return not target.is_floating_point()
+    with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
+        if not labels.requires_grad and torch.equal(labels.square(), labels):
+            return True
+    _check_values(labels, name="target", owner=owner, minimum=0.0, maximum=1.0)
+    return False
+
+
 def _binary_targets(
-    labels: Tensor, are_numbers: bool, method: LikelihoodMethod, alpha_eps: Any, beta_eps: Any, *, owner: str
+    labels: Tensor, are_hard: bool, method: LikelihoodMethod, alpha_eps: Any, beta_eps: Any
 ) -> tuple[Tensor, Any]:
     """Mean and precision of each label; those that are all 0 or 1 have one of two."""
-    if torch.compiler.is_compiling():  # where values cannot be looked at
-        are_hard = not are_numbers
-    else:
-        are_hard = not labels.requires_grad and torch.equal(labels.square(), labels)
-    if are_hard:
-        of = BinaryGaussians.of_labels(method, alpha_eps, beta_eps)
-        mean = of.mean_0 + (of.mean_1 - of.mean_0) * labels
-        if isinstance(of.precision_0, float) and alpha_eps == beta_eps:
-            return mean, of.precision_0
-        return mean, of.precision_0 + (of.precision_1 - of.precision_0) * labels
-    if not torch.compiler.is_compiling():
-        as_floats(labels, name="target", owner=owner, minimum=0.0, maximum=1.0)
-    return beta_targets(alpha_eps + labels, beta_eps + (1.0 - labels), method)
+    if not are_hard:
+        return beta_targets(alpha_eps + labels, beta_eps + (1.0 - labels), method)
+    of = BinaryGaussians.of_labels(method, alpha_eps, beta_eps)
+    mean = of.mean_0 + (of.mean_1 - of.mean_0) * labels
+    if isinstance(of.precision_0, float) and alpha_eps == beta_eps:
+        return mean, of.precision_0
+    return mean, of.precision_0 + (of.precision_1 - of.precision_0) * labels
 
 
 def _label_loss(
@@ -222,29 +235,40 @@ def _label_loss(
     labels: Tensor,
     gaussians: LabelGaussians,
     weight: Tensor | None,
-    is_kept: Tensor | None,
+    label_smoothing: float,
     how: Reduction,
-    shape: Sequence[int],
+    *,
+    is_kept: Tensor | None,
 ) -> Tensor:
     normaliser = gaussians.log_normaliser(labels, logits.shape[1])
-    are_equal = weight is None and is_kept is None
-    if are_equal and how is not Reduction.NONE and not isinstance(normaliser, Tensor):
+    are_alike = weight is None and is_kept is None
+    if are_alike and how is not Reduction.NONE and not isinstance(normaliser, Tensor):
         total = label_error_sum(logits, labels, gaussians)
         return total / len(labels) + normaliser if how is Reduction.MEAN else total + len(labels) * normaliser
     losses = label_errors(logits, labels, gaussians) + normaliser
-    of_rows = None if weight is None else weight.to(losses)[labels]
+    count = torch.ones_like(losses) if weight is None else weight.to(losses)[labels]
+    if weight is not None:  # of a smoothed label, as that of its classes
+        losses = losses * ((1.0 - label_smoothing) * count + label_smoothing * weight.to(losses).mean())
     if is_kept is not None:
-        of_rows = is_kept.to(losses) if of_rows is None else of_rows * is_kept
-    return _reduced(losses, how, shape, of_rows)
+        losses, count = torch.where(is_kept, losses, 0.0), torch.where(is_kept, count, 0.0)
+    return losses.sum() / count.sum() if how is Reduction.MEAN else _reduced(losses, how, losses.shape)
 
 
-def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int], weight: Tensor | None = None) -> Tensor:
-    losses = losses if weight is None else torch.where(weight > 0.0, weight * losses, 0.0)
+def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int]) -> Tensor:
     if how is Reduction.NONE:
         return losses.reshape(shape)
-    if how is Reduction.SUM:
-        return losses.sum()
-    return losses.mean() if weight is None else losses.sum() / weight.sum()
+    return losses.sum() if how is Reduction.SUM else losses.mean()
+
+
+def _reduced_shape(target: Tensor, how: Reduction) -> Sequence[int]:
+    return target.shape if how is Reduction.NONE else ()
+
+
+def _check_values(values: Tensor, *, name: str, owner: str, **limits: float) -> None:
+    """Refuse numbers that are not finite or out of their limits, where values can be looked at."""
+    if not torch.compiler.is_compiling():
+        with suppress(RuntimeError):  # within torch.vmap
+            as_floats(values, name=name, owner=owner, **limits)  # type: ignore[arg-type]
 
 
 def _full_precision(input: Tensor) -> Tensor:
@@ -287,15 +311,14 @@ def _soft_counts(input: Tensor, target: Tensor, label_smoothing: float, *, owner
             f"shape {tuple(target.shape)}. Class indices are integers."
         )
     counts = _rows(_full_precision(target))
-    if not torch.compiler.is_compiling():
-        as_floats(counts, name="target", owner=owner, minimum=0.0)
+    _check_values(counts, name="target", owner=owner, minimum=0.0)
     return counts if label_smoothing == 0.0 else (1.0 - label_smoothing) * counts + label_smoothing / counts.shape[1]
 
 
 def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Sequence[int] = ()) -> Any:
     """A float, or a tensor beside the logits that keeps its graph."""
-    if torch.compiler.is_compiling():  # where values cannot be looked at
-        return value if isinstance(value, float | int) else torch.as_tensor(value).to(like)
+    if torch.compiler.is_compiling():  # where values cannot be looked at, and numbers may stand for others
+        return torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if type(value) is float and 0.0 < value < math.inf:  # which needs no tensor to be checked
         return value
     checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
