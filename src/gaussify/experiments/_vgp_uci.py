@@ -239,7 +239,7 @@ register(
                 **_COMMON,
                 "datasets": list(SIZES),
                 "temperatures": ["one", "chosen"],
-                "n_splits": {"eeg": 2, "htru2": 2, "magic": 2, "others": 1},
+                "n_splits": {"eeg": 2, "htru2": 2, "others": 1},
                 "alpha_eps": [0.02, 0.1, 0.2],
                 "n_inducing": 200,
                 "max_iter": 100,

@@ -4,8 +4,7 @@ Where rows are many, those that predictions are judged by take no part in any se
 by them.
 """
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +19,7 @@ from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import first_scales, make_kernel
 from gaussify.gp._learning import (
     ElboFamily,
+    ElboRound,
     SearchSettings,
     learn_exact,
     learn_exact_elbo,
@@ -150,34 +150,38 @@ class _Fit(NamedTuple):
         """
         given, settings = self.given, self.settings._replace(title=_EXACT_MODEL.format(first.method))
         _, table = make_table(given.label, self.rows.n_classes, first)
-        by_evidence = partial(learn_sparse, searched, table, learn_points=given.learn_inducing)
-        by_bound = partial(
-            learn_sparse_elbo,
-            searched,
-            self.elbo_family(first),
-            learn_points=given.learn_inducing,
-            batch_size=given.batch_size,
-            seed=given.seed,
-        )
+        of_method = given.label._replace(method=first.method)
 
-        def judge(features: InducingFeatures, alpha_eps: Float[Tensor, "*c"], report: SearchReport) -> _FoundSparse:
-            return self.judged([features], self.label(first.method, alpha_eps), [report])
+        def by_bound(start: _FoundSparse, settings: SearchSettings) -> Iterator[ElboRound]:
+            (features,) = start.features
+            return learn_sparse_elbo(
+                searched,
+                self.elbo_family(start.choice),
+                (features.kernel, features.points),
+                settings,
+                learn_points=given.learn_inducing,
+                batch_size=given.batch_size,
+                seed=given.seed,
+            )
 
-        def matched(start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]], title: str = "") -> _FoundSparse:
-            ((features,), _) = by_evidence(start, self.settings._replace(title=title))
-            (bound,) = by_bound((features.kernel, features.points), settings._replace(max_iter=0))
-            return judge(*bound)
+        def by_evidence(start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]], title: str = "") -> _FoundSparse:
+            with_title = self.settings._replace(title=title)
+            features, _ = learn_sparse(searched, table, start, with_title, learn_points=given.learn_inducing)
+            # other targets may suit the hyperparameters better than those they were learnt with
+            label = of_method if self.is_judged else self.label(first.method, first.alpha_eps)
+            found = self.judged(features, label, [])
+            (bound,) = by_bound(found, settings._replace(max_iter=0))
+            return found._replace(reports=[bound.report])
 
-        best = begin = matched(start)
-        (features,) = begin.features
-        for found in by_bound((features.kernel, features.points), settings):
-            own = judge(*found)
+        best = begin = by_evidence(start)
+        for features, alpha_eps, report in by_bound(begin, settings):
+            own = self.judged([features], self.label(first.method, alpha_eps), [report])
             if self.is_judged and not is_better(own.choice, best.choice):
                 break  # the bound may rise while predictions get worse
             best = own
         if best is begin and given.max_iter > 0:
-            title = f"again with {first.method}, alpha_eps={plain(first.alpha_eps)}: "
-            again = matched([(features.kernel, features.points)], title)
+            start = [(own.kernel, own.points) for own in begin.features]
+            again = by_evidence(start, f"again with {first.method}, alpha_eps={plain(first.alpha_eps)}: ")
             best = again if is_better(again.choice, begin.choice) else begin
         return best
 
