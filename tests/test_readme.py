@@ -24,6 +24,11 @@ def test_the_code_of_the_readme_runs_from_top_to_bottom():
     assert names["metrics"].accuracy(names["probs"], names["y"]) > 0.95
 
 
+def test_the_code_about_networks_runs_from_top_to_bottom():
+    names = run_code(ROOT / "docs" / "neural-networks.md")
+    assert names["model"].head.n_rows_seen_ == 1500
+
+
 def test_the_code_about_streams_runs_from_top_to_bottom():
     pytest.importorskip("river")
     names = run_code(ROOT / "docs" / "streaming.md")

@@ -79,8 +79,8 @@ class GPClassifier(StreamingClassifier):
         What hyperparameters maximise: the evidence of the Gaussian model, or Titsias' bound on it; or, from there on,
         the bound on the evidence of the exact model that the posterior of the Gaussian model gives, which learns
         ``alpha_eps`` along (unless it is given). With inducing points and many rows, some rows have no say in that
-        search, and it ends before they are predicted worse, perhaps at once: a higher bound need not mean better
-        predictions.
+        search: it begins with the ``alpha_eps`` that predicts them best, and ends before they are predicted worse, as
+        a higher bound need not mean better predictions. If that is at once, the search goes on by the evidence.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
         ``criterion``. With ``objective="elbo"`` hyperparameters are learnt with each, and compared by rows that no
