@@ -38,6 +38,7 @@ bench: $(STAMP)  ## speed and accuracy against the alternatives, as ratios in on
 	$(BIN)/gaussify reproduce speed --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce probabilities --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce updates --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce loss-speed --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce gp-speed --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, for drive; about 40 minutes
 
 results: $(STAMP)  ## the committed tables and figures under results/
@@ -47,6 +48,9 @@ results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce gpc-landscape --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next
 	$(BIN)/gaussify reproduce gpc-uci --preset laptop --out results --fresh  # hours
 	$(BIN)/gaussify reproduce streaming-toy --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce toy-net --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce mnist-cnn --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next
+	$(BIN)/gaussify reproduce cifar10-nets --preset laptop --out results --fresh  # hours
 	$(BIN)/gaussify reproduce vgp-toy --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce vgp-uci --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next; an hour
 	$(BIN)/gaussify reproduce vgp-warm-start --preset laptop --out results --fresh  # measures time: alone on the machine

@@ -1,0 +1,125 @@
+"""What losses cost beside torch's own: forward and backward, alone and as a part of a training step.
+
+Every ratio is of two functions in one interleaved run, each at its best. A loss alone is a few operations on logits: of
+few logits, the time is that of calling them. ``torch.compile`` (``compiled``) makes one operation of each loss, torch's
+and ours.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gaussify.experiments._registry import Experiment, Settings, Task, register
+from gaussify.experiments._results import Record, group
+from gaussify.experiments._timing import best_times
+from gaussify.plotting import SERIES_COLOURS, figure_file
+
+_KINDS = {"classes": "cross-entropy", "binary": "binary cross-entropy"}
+_PLACES = ("alone", "alone, compiled", "training step")
+
+
+def _tasks(settings: Settings) -> list[Task]:
+    places = [place for place in _PLACES if settings["compiles"] or "compiled" not in place]
+    return [
+        {"kind": kind, "place": place, "n_rows": n_rows, "n_logits": n_logits}
+        for kind in _KINDS
+        for place in places
+        for n_rows, n_logits in settings["sizes"]
+    ]
+
+
+def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
+    n_rows, n_logits = int(task["n_rows"]), int(task["n_logits"])  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(seed)
+    binary = task["kind"] == "binary"
+    labels = torch.randint(2 if binary else n_logits, (n_rows, n_logits) if binary else (n_rows,), generator=generator)
+    losses = {"own": _own(binary, n_logits), "reference": _reference(binary)}
+    if "compiled" in str(task["place"]):
+        losses = {name: torch.compile(loss) for name, loss in losses.items()}
+    n_inputs = settings["n_inputs"] if task["place"] == "training step" else None
+    target = labels.float() if binary else labels
+    steps = {name: _step(loss, target, n_logits, n_inputs, seed) for name, loss in losses.items()}
+    n_calls = max(1, settings["n_numbers"] // (n_rows * n_logits))
+    seconds = best_times({name: partial(_repeat, step, n_calls) for name, step in steps.items()}, settings["n_repeats"])
+    own, reference = (1e6 * seconds[name] / n_calls for name in ("own", "reference"))
+    return [
+        {"microseconds": round(own, 1), "torch_microseconds": round(reference, 1), "ratio": round(own / reference, 3)}
+    ]
+
+
+def _own(binary: bool, n_logits: int) -> Callable[..., Tensor]:
+    from gaussify.nn import MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
+
+    return MatchedBCEWithLogitsLoss() if binary else MatchedCrossEntropyLoss(n_logits)
+
+
+def _reference(binary: bool) -> Callable[..., Tensor]:
+    return nn.BCEWithLogitsLoss() if binary else nn.CrossEntropyLoss()
+
+
+def _step(
+    loss: Callable[..., Tensor], target: Tensor, n_logits: int, n_inputs: int | None, seed: int
+) -> Callable[[], None]:
+    """Forward and backward of the loss alone, or a step of Adam for a network with one hidden layer."""
+    generator = torch.Generator().manual_seed(seed)
+    if n_inputs is None:
+        logits = torch.randn(len(target), n_logits, generator=generator).requires_grad_()
+
+        def alone() -> None:
+            logits.grad = None
+            loss(logits, target).backward()
+
+        return alone
+    inputs = torch.randn(len(target), n_inputs, generator=generator)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = nn.Sequential(nn.Linear(n_inputs, n_inputs), nn.ReLU(), nn.Linear(n_inputs, n_logits))
+    optimiser = torch.optim.Adam(network.parameters(), lr=1e-4)
+
+    def train() -> None:
+        optimiser.zero_grad()
+        loss(network(inputs), target).backward()
+        optimiser.step()
+
+    return train
+
+
+def _repeat(step: Callable[[], Any], n_calls: int) -> None:
+    for _ in range(n_calls):
+        step()
+
+
+def _draw(records: list[Record], folder: Path) -> None:
+    """Draw the ratio against the number of logits, a panel for each kind of loss."""
+    with figure_file(folder, "loss_speed", 1, len(_KINDS), width=8.0, height=3.4, sharey=True) as (_, axes):
+        for axis, (kind, words) in zip(axes[0], _KINDS.items(), strict=True):
+            some = [record for record in records if record["kind"] == kind]
+            for colour, ((place,), own) in zip(SERIES_COLOURS, group(some, "place").items(), strict=False):
+                points = sorted((int(r["n_rows"]) * int(r["n_logits"]), float(r["ratio"])) for r in own)  # type: ignore[arg-type]
+                axis.plot(*zip(*points, strict=True), "o-", color=colour, label=place)
+            axis.axhline(1.0, color="black", lw=0.8, ls=":")
+            axis.set(xscale="log", xlabel="logits of a batch", title=f"in place of {words}")
+        axes[0, 0].set_ylabel("time over that of torch's loss")
+        axes[0, 0].legend(fontsize=8)
+
+
+_SIZES = [[64, 10], [128, 10], [512, 10], [128, 100], [512, 100], [512, 1000], [4096, 1000]]
+register(
+    Experiment(
+        name="loss-speed",
+        title="Losses in place of cross-entropy beside torch's own: time of forward and backward",
+        presets={
+            "smoke": {"sizes": [[16, 3]], "n_inputs": 8, "n_numbers": 100, "n_repeats": 2, "compiles": False},
+            "laptop": {"sizes": _SIZES, "n_inputs": 256, "n_numbers": 100_000, "n_repeats": 30, "compiles": True},
+            "paper": {"sizes": _SIZES, "n_inputs": 256, "n_numbers": 1_000_000, "n_repeats": 100, "compiles": True},
+        },
+        tasks=_tasks,
+        run=_run,
+        draw=_draw,
+        summarise=lambda records: records,
+    )
+)
