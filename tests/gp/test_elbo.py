@@ -301,6 +301,7 @@ def test_wrong_parameters_are_refused(iris, options, message):
         GPClassifier(**{"n_inducing": 15, "objective": "elbo"} | options).fit(X, y)
 
 
+@pytest.mark.slow  # those of other objectives are in the default suite
 def test_scikit_learn_checks_pass():
     results = check_estimator(GPClassifier(n_inducing=5, objective="elbo", max_iter=2), on_skip=None)
     assert {result["status"] for result in results} <= {"passed", "skipped"}

@@ -1,0 +1,79 @@
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+from gaussify.experiments import _image_nets_figures as figures
+from gaussify.experiments import get
+from gaussify.experiments._image_nets import in_colour
+from gaussify.experiments._networks import METHODS, MNISTNet, ResNet18, loss_of, method_tasks
+from gaussify.experiments._vgg import VGG11
+
+TABLE = Path(__file__).parents[3] / "shared" / "paper" / "cifar10.csv"
+
+
+@pytest.mark.parametrize(
+    ("network", "n_parameters"), [(MNISTNet, 1_199_882), (VGG11, 9_228_362), (ResNet18, 11_173_962)]
+)
+def test_full_width_has_the_parameters_of_the_usual_network(network, n_parameters):
+    assert sum(parameter.numel() for parameter in network().parameters()) == n_parameters
+
+
+@pytest.mark.parametrize("network", [MNISTNet, VGG11, ResNet18])
+def test_networks_can_be_trained(network):
+    shape = (4, 28, 28) if network is MNISTNet else (4, 32, 32, 3)
+    images = torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    small = network(0.125, n_classes=3)
+    small(images).sum().backward()
+    assert all(parameter.grad is not None for parameter in small.parameters())
+
+
+def test_every_method_has_its_loss():
+    tasks = method_tasks([0.05, 0.1], seed=0)
+    assert [task["method"] for task in tasks] == ["exact", "gauss", *(m for m in METHODS[2:] for _ in range(2))]
+    logits, labels = torch.zeros(3, 4), torch.tensor([0, 1, 3])
+    values = {loss_of(task, 4)(logits, labels).item() for task in tasks}
+    assert len(values) == len(tasks)
+    assert loss_of(tasks[0], 4)(logits, labels).item() == pytest.approx(1.3863, abs=1e-4)
+
+
+def test_the_paper_is_quoted_as_it_is():
+    if not TABLE.exists():
+        pytest.skip("the paper's table is not at hand")
+    with TABLE.open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 28
+    for row in rows:
+        found = figures.paper_of(row["net"], row["method"], float(row["alpha_eps"]) if row["alpha_eps"] else None)
+        assert found["error_pct"] == pytest.approx(100.0 - float(row["accuracy_pct"]))
+        assert [found[name] for name in figures.PAPER_COLUMNS[1:]] == [
+            float(row[name]) for name in ("nll", "ece", "cifar100_auc", "svhn_auc")
+        ]
+
+
+def test_alpha_eps_is_chosen_on_training_images_for_each_network():
+    common = {"seed": 0, "method": "moment", "epoch": 1}
+    records = [
+        common | {"net": net, "alpha_eps": alpha, "train_nll": fit, "nll": 1.0}
+        for net, fits in {"vgg11": (0.1, 0.2), "resnet18": (0.4, 0.3)}.items()
+        for alpha, fit in zip((0.05, 0.1), fits, strict=True)
+    ]
+    assert [(r["net"], r["alpha_eps"]) for r in figures.chosen(records, "net")] == [("vgg11", 0.05), ("resnet18", 0.1)]
+
+
+def test_grey_images_become_colour_images():
+    grey = torch.arange(28 * 28).remainder(256).to(torch.uint8).reshape(1, 28, 28)
+    colour = in_colour(grey)
+    assert colour.shape == (1, 32, 32, 3)
+    assert torch.equal(colour[0, 2:-2, 2:-2, 1], grey[0])
+    assert not colour[0, :2].any()
+    assert in_colour(colour) is colour
+
+
+@pytest.mark.parametrize("name", ["mnist-cnn", "cifar10-nets", "toy-net"])
+def test_presets_of_the_paper_train_all_methods(name):
+    experiment = get(name)
+    tasks = experiment.tasks(experiment.settings("paper"))
+    assert {task["method"] for task in tasks} == set(METHODS)
+    assert {0.05, 0.1} <= {task["alpha_eps"] for task in tasks}

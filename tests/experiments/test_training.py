@@ -1,0 +1,118 @@
+import pytest
+import torch
+from torch import nn
+
+from gaussify import datasets
+from gaussify.exceptions import GaussifyError
+from gaussify.experiments._training import Recipe, checkpoint_folder, steps_down, train, warm_cosine
+
+X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+
+
+def make(kind):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 2))
+    optimiser = {
+        "sgd": lambda p: torch.optim.SGD(p, momentum=0.9, nesterov=True),
+        "adam": torch.optim.Adam,
+        "adadelta": torch.optim.Adadelta,
+    }[kind](network.parameters())
+    return network, optimiser
+
+
+def noise(batch, generator):
+    return batch + 0.01 * torch.randn(batch.shape, generator=generator)
+
+
+def run(kind, folder, report=lambda line: None, **options):
+    network, optimiser = make(kind)
+    recipe = Recipe(4, 16, 0.05, warm_cosine, augment=noise)
+    loss = nn.functional.cross_entropy
+    history = train(network, loss, optimiser, X, Y, recipe, folder, report=report, name="net", **options)
+    return network, history
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adadelta"])
+def test_a_run_that_was_killed_ends_with_the_same_weights_and_records(kind, tmp_path):
+    def look(network):
+        assert not network.training
+        return {"zero": network(torch.zeros(1, 4))[0, 0].item()}
+
+    def kill(line):
+        raise KeyboardInterrupt
+
+    whole, history = run(kind, tmp_path / "whole", look=look)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(kind, tmp_path / "parts", kill, look=look)
+    lines = []
+    parts, again = run(kind, tmp_path / "parts", lines.append, look=look)
+    assert [line.split(":")[0] for line in lines] == ["net epoch 3/4", "net epoch 4/4"]
+    for name, value in whole.state_dict().items():
+        torch.testing.assert_close(parts.state_dict()[name], value, rtol=1e-5, atol=1e-7)
+    assert [record["zero"] for record in again] == pytest.approx([record["zero"] for record in history], rel=1e-4)
+    assert [set(record) for record in again] == [{"loss", "accuracy", "zero", "seconds"}] * 4
+    assert history[-1]["loss"] < history[0]["loss"]
+
+
+def test_checkpoints_may_be_rare(tmp_path):
+    run("adam", tmp_path, seconds_between=1e6)
+    assert not list(tmp_path.iterdir())
+
+
+def test_training_leaves_the_global_generator_alone(tmp_path):
+    torch.manual_seed(3)
+    expected = torch.rand(3)
+    torch.manual_seed(3)
+    run("adam", tmp_path)
+    torch.testing.assert_close(torch.rand(3), expected)
+
+
+def test_a_loss_that_is_not_finite_is_named(tmp_path):
+    network, optimiser = make("adam")
+    with pytest.raises(GaussifyError, match=r"loss of net is nan in epoch 1.*learning rate"):
+        train(
+            network,
+            lambda outputs, labels: outputs.sum() * torch.nan,
+            optimiser,
+            X,
+            Y,
+            Recipe(1, 16, 0.1, warm_cosine),
+            tmp_path,
+            name="net",
+        )
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    run("adam", tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(GaussifyError, match=r"checkpoint\.safetensors is damaged .*remove it"):
+        run("adam", tmp_path)
+
+
+def test_the_folder_of_a_checkpoint_goes_once_all_is_well(tmp_path, monkeypatch):
+    monkeypatch.setenv("GAUSSIFY_CACHE", str(tmp_path))
+
+    def be_killed():
+        with checkpoint_folder("toy", {"rate": 1}, {"seed": 0}) as folder:
+            folder.mkdir(parents=True)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        be_killed()
+    (first,) = (tmp_path / "training" / "toy").iterdir()
+    assert datasets.cache_folder() in first.parents
+    with (
+        checkpoint_folder("toy", {"rate": 1}, {"seed": 0}) as again,
+        checkpoint_folder("toy", {}, {"seed": 0}) as other,
+    ):
+        assert again == first != other
+    assert not first.exists()
+
+
+def test_rates_fall_by_steps():
+    factor = steps_down(5, 0.1)
+    assert [factor(epoch / 200) for epoch in (0, 39, 40, 199)] == pytest.approx([1.0, 1.0, 0.1, 1e-4])
