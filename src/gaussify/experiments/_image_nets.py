@@ -39,15 +39,21 @@ _N_CLASSES = 10
 
 def _images(settings: Settings) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The first images to train on, and to test on, as many as the settings ask for; all for None."""
-    data = _load(settings["dataset"])
+    data = load_images(settings["dataset"])
     n_train, n_test = settings["n_train"], settings["n_test"]
     parts = data.X_train[:n_train], data.y_train[:n_train], data.X_test[:n_test], data.y_test[:n_test]
     X_train, y_train, X_test, y_test = (torch.as_tensor(part) for part in parts)
     return X_train, y_train, X_test, y_test
 
 
-def _load(name: str) -> Any:
-    """A data set of images; scikit-learn's digits, with pixels three times as large, for a run without any files."""
+def load_images(name: str) -> Any:
+    """Return images to train and to test on; for "digits" scikit-learn's, with pixels three times as large.
+
+    Examples
+    --------
+    >>> load_images("digits").X_test.shape
+    (597, 28, 28)
+    """
     if name != "digits":
         return datasets.load(name)
     from sklearn.datasets import load_digits
@@ -120,7 +126,7 @@ def _cifar10_run(settings: Settings, task: Task, seed: int) -> list[Record]:
 def _auroc(network: nn.Module, logits: Tensor, name: str) -> float | None:
     """How well images of another data set are told apart by the largest probability; None where it is not at hand."""
     try:
-        other = torch.as_tensor(_load(name).X_test[: len(logits)])
+        other = torch.as_tensor(load_images(name).X_test[: len(logits)])
     except (GaussifyError, ValueError):
         return None
     probs = (part.double().softmax(-1) for part in (logits, outputs_of(network, in_colour(other))))

@@ -1,0 +1,204 @@
+"""Bayesian last layers on one and the same trained network: ours, last-layer Laplace and a variational last layer.
+
+A convolutional network is trained with cross-entropy once. Each contender then learns a last layer on its features,
+from the images it was trained on (``training``) or from as many that it has not seen (``held out``):
+
+- ``network``: its own last layer and softmax, nothing learnt.
+- ``gaussify``: :class:`~gaussify.LastLayer` as it comes.
+- ``laplace``: laplace-torch, full covariance of the last layer's weights around the trained ones, prior precision by
+  marginal likelihood, probabilities by its probit approximation.
+- ``vbll``: a variational Bayesian last layer with full covariances, trained by AdamW on features.
+
+``seconds`` is the time to learn from images, what passes through the network included; AUROC is for telling images of
+another data set apart by the largest probability.
+"""
+
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from gaussify import datasets, metrics
+from gaussify._optional import import_optional
+from gaussify.experiments._image_nets import load_images
+from gaussify.experiments._networks import MNISTNet, scores
+from gaussify.experiments._registry import Experiment, Settings, Task, register
+from gaussify.experiments._results import Record, group, mean_and_error
+from gaussify.experiments._training import Recipe, outputs_of, steps_down, train
+from gaussify.nn import InputsOf, extract_features
+from gaussify.plotting import SERIES_COLOURS, figure_file
+
+_SCORES = {"seconds": 2, "error_pct": 3, "nll": 4, "ece": 4, "auroc": 4}
+_N_CLASSES = 10
+_BATCH = 500
+
+Predict = Callable[[Tensor], Float[Tensor, "n c"]]
+
+
+def _tasks(settings: Settings) -> list[Task]:
+    return [
+        {"seed": seed, "rows": rows, "contender": contender}
+        for seed in range(settings["n_seeds"])
+        for rows in ("training", "held out")
+        for contender in settings["contenders"]
+    ]
+
+
+def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
+    number, n = int(task["seed"]), settings["n_train"]  # type: ignore[arg-type]
+    data = load_images(settings["dataset"])
+    X, y = (torch.as_tensor(part) for part in (data.X_train, data.y_train))
+    X_test, y_test = (torch.as_tensor(part)[: settings["n_test"]] for part in (data.X_test, data.y_test))
+    other = torch.as_tensor(load_images(settings["ood"]).X_test)[: settings["n_test"]]
+    network = _trained(settings, X[:n], y[:n], number)
+    rows = slice(0, n) if task["rows"] == "training" else slice(n, 2 * n)
+    learn = {"network": _network, "gaussify": _gaussify, "laplace": _laplace, "vbll": _vbll}[str(task["contender"])]
+    start = time.perf_counter()
+    predict = learn(network, X[rows], y[rows], settings)
+    seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    probs = predict(X_test).double()
+    own = scores(probs.clamp_min(1e-30).log(), y_test)
+    auroc = metrics.ood_auroc(probs, predict(other).double())
+    return [{"seconds": round(seconds, 3), **own, "auroc": round(auroc, 5)}]
+
+
+def _trained(settings: Settings, X: Tensor, y: Tensor, seed: int) -> nn.Module:
+    """The network, from a checkpoint that is kept for all contenders."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = MNISTNet(settings["width"])
+    optimiser = torch.optim.Adadelta(network.parameters())
+    n_epochs = settings["n_epochs"]
+    recipe = Recipe(n_epochs, 64, 1.0, steps_down(n_epochs, 0.7), seed=seed)
+    words = [settings["dataset"], f"width{settings['width']:g}", f"rows{len(X)}", f"epochs{n_epochs}", f"seed{seed}"]
+    folder = datasets.cache_folder() / "last-layer" / "-".join(words)
+    train(network, nn.functional.cross_entropy, optimiser, X, y, recipe, folder, report=lambda line: None)
+    return network.requires_grad_(True).eval()
+
+
+def _network(network: nn.Module, X: Tensor, y: Tensor, settings: Settings) -> Predict:
+    return lambda images: outputs_of(network, images).softmax(-1)
+
+
+def _gaussify(network: nn.Module, X: Tensor, y: Tensor, settings: Settings) -> Predict:
+    from gaussify import LastLayer
+
+    model = LastLayer.of(network, progress=False, batch_size=_BATCH).fit(X, y)
+    model.predict_proba(X[:1])
+    return model.predict_proba
+
+
+def _laplace(network: nn.Module, X: Tensor, y: Tensor, settings: Settings) -> Predict:
+    laplace = import_optional("laplace", extra="peers", needed_by="the contender 'laplace'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = laplace.Laplace(network, "classification", subset_of_weights="last_layer", hessian_structure="full")
+        model.fit(DataLoader(TensorDataset(X, y), batch_size=_BATCH))
+        model.optimize_prior_precision(method="marglik")
+
+    def predict(images: Tensor) -> Tensor:
+        return torch.cat(
+            [model(batch, pred_type="glm", link_approx="probit") for batch in images.split(_BATCH)]
+        ).detach()
+
+    return predict
+
+
+def _vbll(network: nn.Module, X: Tensor, y: Tensor, settings: Settings) -> Predict:
+    vbll = import_optional("vbll", extra="peers", needed_by="the contender 'vbll'")
+    body = InputsOf(network)
+    features = extract_features(body, X, batch_size=_BATCH, progress=False).X
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layer = vbll.DiscClassification(features.shape[1], _N_CLASSES, 1.0 / len(X))
+        optimiser = torch.optim.AdamW(layer.parameters(), lr=settings["vbll_rate"])
+        for _ in range(settings["vbll_epochs"]):
+            for rows in torch.randperm(len(X)).split(_BATCH):
+                optimiser.zero_grad()
+                layer(features[rows]).train_loss_fn(y[rows]).backward()
+                nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+                optimiser.step()
+
+    def predict(images: Tensor) -> Tensor:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return layer(extract_features(body, images, batch_size=_BATCH, progress=False).X).predictive.probs
+
+    return predict
+
+
+def _summarise(records: list[Record]) -> list[Record]:
+    """Means over the networks."""
+    return [
+        {"rows": rows, "contender": contender}
+        | {name: round(mean_and_error(r[name] for r in own)[0], digits) for name, digits in _SCORES.items()}
+        | {"networks": len(own)}
+        for (rows, contender), own in group(records, "rows", "contender").items()
+    ]
+
+
+def _draw(records: list[Record], folder: Path) -> None:
+    """Draw NLL against seconds, a panel for each set of rows."""
+    kinds = [rows for (rows,) in group(records, "rows")]
+    with figure_file(folder, "last_layer", 1, len(kinds), width=4.2 * len(kinds), height=3.4, sharey=True) as (_, axes):
+        for axis, rows in zip(axes[0], kinds, strict=True):
+            some = [record for record in records if record["rows"] == rows]
+            for colour, ((contender,), own) in zip(SERIES_COLOURS, group(some, "contender").items(), strict=False):
+                _draw_contender(axis, own, str(contender), colour)
+            axis.set(xscale="log", xlabel="seconds to learn", title=f"{rows} images")
+        axes[0, 0].set_ylabel("test NLL")
+        axes[0, -1].legend(fontsize=8)
+
+
+def _draw_contender(axis: Any, records: list[Record], name: str, colour: str) -> None:
+    nll = [float(record["nll"]) for record in records]  # type: ignore[arg-type]
+    if name == "network":
+        axis.axhline(sum(nll) / len(nll), color=colour, ls="--", label=name)
+    else:
+        axis.scatter([record["seconds"] for record in records], nll, color=colour, label=name, zorder=3)
+
+
+_COMMON: Settings = {
+    "dataset": "mnist",
+    "ood": "fashion-mnist",
+    "width": 0.5,
+    "n_train": 10_000,
+    "n_test": 10_000,
+    "n_epochs": 5,
+    "vbll_rate": 3e-3,
+    "vbll_epochs": 30,
+    "contenders": ["network", "gaussify", "laplace", "vbll"],
+    "n_seeds": 3,
+}
+register(
+    Experiment(
+        name="last-layer",
+        title="Bayesian last layers on the same trained network: gaussify, laplace-torch and VBLL",
+        presets={
+            "smoke": {
+                **_COMMON,
+                "dataset": "digits",
+                "ood": "digits",
+                "width": 0.125,
+                "n_train": 300,
+                "n_test": 100,
+                "n_epochs": 1,
+                "contenders": ["network", "gaussify"],
+                "n_seeds": 1,
+            },
+            "laptop": _COMMON,
+            "paper": {**_COMMON, "width": 1.0, "n_train": 30_000, "n_epochs": 10, "n_seeds": 10},
+        },
+        tasks=_tasks,
+        run=_run,
+        draw=_draw,
+        summarise=_summarise,
+    )
+)
