@@ -240,7 +240,7 @@ register(
                 "datasets": list(SIZES),
                 "temperatures": ["one", "chosen"],
                 "n_splits": {"eeg": 2, "htru2": 2, "others": 1},
-                "alpha_eps": [0.02, 0.1, 0.2],
+                "alpha_eps": [0.001, 0.01, 0.02, 0.05, 0.1, 0.2],
                 "n_inducing": 200,
                 "max_iter": 100,
             },
