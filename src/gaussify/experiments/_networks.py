@@ -48,7 +48,7 @@ def scores(logits: Float[Tensor, "n c"], y: Int64[Tensor, " n"], prefix: str = "
     Examples
     --------
     >>> scores(torch.tensor([[0.0, 2.0], [1.0, 0.0]]), torch.tensor([1, 1]), "test_")
-    {'test_error_pct': 50.0, 'test_nll': 0.7201, 'test_ece': 0.1941}
+    {'test_error_pct': 50.0, 'test_nll': 0.7201, 'test_ece': 0.4251}
     """
     probs = logits.double().softmax(-1)
     return {
