@@ -101,7 +101,8 @@ def test_arguments_of_modules_are_checked(call, message):
 
 def test_the_text_names_the_options():
     assert repr(MatchedCrossEntropyLoss(3, 0.2, "laplace", "sum")) == (
-        "MatchedCrossEntropyLoss(3, alpha_eps=0.2, method=laplace, reduction=sum, ignore_index=-100, label_smoothing=0.0)"
+        "MatchedCrossEntropyLoss(3, alpha_eps=0.2, method=laplace, reduction=sum, "
+        "ignore_index=-100, label_smoothing=0.0)"
     )
     assert repr(MatchedBCEWithLogitsLoss(0.2, 0.3, "moment", "none")) == (
         "MatchedBCEWithLogitsLoss(alpha_eps=0.2, beta_eps=0.3, method=moment, reduction=none)"
