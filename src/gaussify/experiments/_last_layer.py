@@ -62,7 +62,6 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     start = time.perf_counter()
     predict = learn(network, X[rows], y[rows], settings)
     seconds = time.perf_counter() - start
-    start = time.perf_counter()
     probs = predict(X_test).double()
     own = scores(probs.clamp_min(1e-30).log(), y_test)
     auroc = metrics.ood_auroc(probs, predict(other).double())

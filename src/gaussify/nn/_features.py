@@ -108,8 +108,8 @@ def extract_features(
     progress : bool, optional
         Whether to show a bar; by default where the standard error is a terminal.
     cache : path, optional
-        A file for the features. If it is there, and was written with the same weights for as many rows, nothing is
-        computed. One path belongs to one set of data, in one order.
+        A file for the features. If it is there, and was written with the same weights for as many rows (where data tell
+        how many they are), nothing is computed. One path belongs to one set of data, in one order.
 
     Examples
     --------
@@ -118,22 +118,32 @@ def extract_features(
     torch.Size([5, 2])
     """
     batches = as_batches(data, y, batch_size, owner="extract_features")
+    if cache is None:
+        return joined(list(feature_batches(network, batches, progress=progress)))
     identity = {"weights": fingerprint(network), "n_rows": _count_rows(batches)}
-    if cache is not None and Path(cache).exists():
+    if Path(cache).exists():
         config, tensors = read_model(cache, _KIND, _FORMAT)
         if config == identity:
             return Features(tensors["X"], tensors.get("y"))
-    rows = list(feature_batches(network, batches, progress=progress))
-    if not rows:
-        raise InvalidArgumentError("'data' of extract_features must hold at least one batch.")
-    labels = [own for _, own in rows if own is not None]
-    if 0 < len(labels) < len(rows):
-        raise InvalidArgumentError("'data' of extract_features must have labels in every batch, or in none.")
-    features = Features(torch.cat([own for own, _ in rows]), torch.cat(labels) if labels else None)
-    if cache is not None:
-        identity["n_rows"] = identity["n_rows"] if identity["n_rows"] is not None else len(features.X)
-        write_model(cache, _KIND, _FORMAT, identity, {k: v for k, v in features._asdict().items() if v is not None})
+    features = joined(list(feature_batches(network, batches, progress=progress)))
+    write_model(cache, _KIND, _FORMAT, identity, {k: v for k, v in features._asdict().items() if v is not None})
     return features
+
+
+def joined(batches: list[Features]) -> Features:
+    """Return batches as one.
+
+    Examples
+    --------
+    >>> joined([Features(torch.zeros(2, 1), None), Features(torch.zeros(3, 1), None)]).X.shape
+    torch.Size([5, 1])
+    """
+    if not batches:
+        raise InvalidArgumentError("'data' must hold at least one batch.")
+    labels = [own for _, own in batches if own is not None]
+    if 0 < len(labels) < len(batches):
+        raise InvalidArgumentError("'data' must have labels in every batch, or in none.")
+    return Features(torch.cat([own for own, _ in batches]), torch.cat(labels) if labels else None)
 
 
 def feature_batches(network: nn.Module, batches: Iterable[Any], *, progress: bool | None = None) -> Iterator[Features]:

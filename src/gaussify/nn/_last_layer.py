@@ -15,7 +15,7 @@ from gaussify._validation import as_labels, check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.likelihoods import ProbabilityUncertainty
 from gaussify.linear import BayesianLogisticRegression
-from gaussify.nn._features import Features, InputsOf, as_batches, extract_features, feature_batches, fingerprint
+from gaussify.nn._features import Features, InputsOf, as_batches, extract_features, feature_batches, fingerprint, joined
 
 _FORMAT = 1
 _BLOCK = 1 << 23  # numbers of features that are learnt at a time
@@ -174,7 +174,7 @@ class LastLayer(nn.Module):
 
     def predict_proba(self, data: Any) -> Float[Tensor, "n c"]:
         """Return the probability of each class, by quadrature over the posterior of the logits; labels are left out."""
-        return self._predict(data, self.head.predict_proba)
+        return torch.from_numpy(self.head.predict_proba(self._extract(data).X.double().numpy()))
 
     def predict(self, data: Any) -> Int64[Tensor, " n"]:
         """Return the most probable class of each row."""
@@ -256,16 +256,7 @@ class LastLayer(nn.Module):
         for rows in feature_batches(self.features, batches, progress=self.progress):
             waiting.append(rows)
             if sum(own.X.numel() for own in waiting) >= _BLOCK:
-                yield _joined(waiting)
+                yield joined(waiting)
                 waiting = []
         if waiting:
-            yield _joined(waiting)
-
-    def _predict(self, data: Any, function: Any) -> Tensor:
-        rows = self._extract(data)
-        return torch.from_numpy(function(rows.X.double().numpy()))
-
-
-def _joined(batches: list[Features]) -> Features:
-    labels = [own for _, own in batches if own is not None]
-    return Features(torch.cat([own for own, _ in batches]), torch.cat(labels) if len(labels) == len(batches) else None)
+            yield joined(waiting)

@@ -14,7 +14,6 @@ from gaussify.likelihoods import LikelihoodMethod
 from gaussify.matching import match
 
 Number = float | Tensor  # one for all classes, or a tensor with one for each
-Concentration = float | Tensor
 
 
 class LabelGaussians(NamedTuple):
@@ -38,7 +37,7 @@ class LabelGaussians(NamedTuple):
     def of_smoothed(
         cls,
         method: LikelihoodMethod,
-        alpha_eps: Concentration,
+        alpha_eps: Number,
         *,
         n_classes: int,
         label_smoothing: float = 0.0,
@@ -80,9 +79,7 @@ class BinaryGaussians(NamedTuple):
     precision_1: Number
 
     @classmethod
-    def of_labels(
-        cls, method: LikelihoodMethod, alpha_eps: Concentration, beta_eps: Concentration
-    ) -> "BinaryGaussians":
+    def of_labels(cls, method: LikelihoodMethod, alpha_eps: Number, beta_eps: Number) -> "BinaryGaussians":
         """Return the Gaussians by matching."""
         if isinstance(alpha_eps, Tensor) or isinstance(beta_eps, Tensor):
             alpha, beta = torch.as_tensor(alpha_eps), torch.as_tensor(beta_eps)
