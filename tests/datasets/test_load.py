@@ -1,3 +1,4 @@
+import csv
 import gzip
 import hashlib
 import io
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.io import savemat
 
 from gaussify import datasets
-from gaussify.datasets import DatasetError, _files, _images, _tables
+from gaussify.datasets import DatasetError, _files, _images, _tables, _text
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
 
 IDX_FILES = list(_images.IDX_SHA256["mnist"])
@@ -276,18 +278,23 @@ def test_the_subset_of_cifar10_is_read_and_checked(folders, monkeypatch):
         datasets.load("cifar10")
 
 
-def test_the_archive_of_cifar10_gives_channels_last(folders, monkeypatch):
+def packed(files):
     content = io.BytesIO()
-    records = np.tile(np.arange(3073) // 1024 * 50, (2, 1)).astype(np.uint8)
-    records[:, 0], records[:, 1:] = 7, np.repeat([10, 20, 30], 1024)
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for name in [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]:
-            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
-            member.size = records.nbytes
-            archive.addfile(member, io.BytesIO(records.tobytes()))
+        for name, part in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(part)
+            archive.addfile(member, io.BytesIO(part))
+    return content.getvalue()
+
+
+def test_the_archive_of_cifar10_gives_channels_last(folders, monkeypatch):
+    record = bytes([7, *np.repeat([10, 20, 30], 1024)])
+    names = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
+    content = packed({f"cifar-10-batches-bin/{name}": 2 * record for name in names})
     file = "cifar-10-binary.tar.gz"
-    monkeypatch.setitem(_images.CIFAR10_SHA256, file, hashlib.sha256(content.getvalue()).hexdigest())
-    asked = answer_with(monkeypatch, {file: content.getvalue()})
+    monkeypatch.setitem(_images.CIFAR10_SHA256, file, hashlib.sha256(content).hexdigest())
+    asked = answer_with(monkeypatch, {file: content})
     for _ in range(2):
         data = datasets.load("cifar10")
     assert len(asked) == 1
@@ -295,6 +302,58 @@ def test_the_archive_of_cifar10_gives_channels_last(folders, monkeypatch):
     assert data.X_test.shape == (2, 32, 32, 3)
     np.testing.assert_array_equal(np.unique(data.X_train, axis=0)[0, 5, 5], [10, 20, 30])
     assert set(data.y_train) == {7}
+
+
+def test_the_archive_of_cifar100_gives_fine_classes(folders, monkeypatch):
+    record = bytes([3, 1, *np.repeat([10, 20, 30], 1024)])
+    files = {"train.bin": 3 * record, "test.bin": record, "fine_label_names.txt": b"apple\nbaby\n"}
+    content = packed({f"cifar-100-binary/{name}": part for name, part in files.items()})
+    file = "cifar-100-binary.tar.gz"
+    monkeypatch.setitem(_images.CIFAR100_SHA256, file, hashlib.sha256(content).hexdigest())
+    asked = answer_with(monkeypatch, {file: content})
+    for _ in range(2):
+        data = datasets.load("cifar100")
+    assert len(asked) == 1
+    assert (data.X_train.shape, data.X_test.shape) == ((3, 32, 32, 3), (1, 32, 32, 3))
+    np.testing.assert_array_equal(data.X_test[0, 5, 5], [10, 20, 30])
+    assert {data.class_names[label] for label in data.y_train} == {"baby"}
+
+
+def test_svhn_is_read_from_matlab_files(folders, monkeypatch):
+    X = np.random.default_rng(0).integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
+    content = io.BytesIO()
+    savemat(content, {"X": X, "y": np.array([[1], [10], [9], [10]])})
+    for file in _images.SVHN_SHA256:
+        path = folders[0] / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content.getvalue())
+        monkeypatch.setitem(_images.SVHN_SHA256, file, hashlib.sha256(content.getvalue()).hexdigest())
+    data = datasets.load("svhn")
+    np.testing.assert_array_equal(data.X_train[1], X[..., 1])
+    np.testing.assert_array_equal(data.y_test, [1, 0, 9, 0])
+
+
+def test_reviews_are_the_same_from_a_table_and_from_the_archive(folders, monkeypatch):
+    rows = [("train", "pos", "so\ngood"), ("train", "neg", 'a "bad" one, it is'), ("test", "neg", "größer")]
+    others = {"aclImdb/train/unsup/0_0.txt": b"unknown", "aclImdb/imdb.vocab": b"so"}
+    archive = packed(others | {f"aclImdb/{split}/{kind}/0_9.txt": text.encode() for split, kind, text in rows})
+    lines = io.StringIO()
+    writer = csv.writer(lines)
+    writer.writerows([("split", "label", "text"), *((s, int(k == "pos"), t) for s, k, t in sorted(rows))])
+    table = lzma.compress(lines.getvalue().encode())
+    contents = {"aclImdb_v1.tar.gz": archive, "imdb.csv.xz": table}
+    monkeypatch.setattr(_text, "IMDB_SHA256", {n: hashlib.sha256(c).hexdigest() for n, c in contents.items()})
+    answer_with(monkeypatch, {"aclImdb_v1.tar.gz": archive})
+    from_archive = datasets.load("imdb")
+    (folders[0] / "imdb.csv.xz").write_bytes(table)
+    from_table = datasets.load("imdb")
+    for own, other in zip(from_archive[1:5], from_table[1:5], strict=True):
+        np.testing.assert_array_equal(own, other)
+    assert list(from_table.X_train) == ['a "bad" one, it is', "so\ngood"]
+    assert list(from_table.y_train) == [0, 1]
+    (folders[0] / "imdb.csv.xz").write_bytes(table[:-3])
+    with pytest.raises(DatasetError, match=r"imdb\.csv\.xz is truncated"):
+        datasets.load("imdb")
 
 
 def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
@@ -332,6 +391,9 @@ SHAPES = {
     "ionosphere": ((351, 34), None, 2),
     "imdb-minilm": ((20000, 384), None, 2),
     "cifar10": (None, (10000, 32, 32, 3), 10),
+    "cifar100": ((50000, 32, 32, 3), (10000, 32, 32, 3), 100),
+    "svhn": ((73257, 32, 32, 3), (26032, 32, 32, 3), 10),
+    "imdb": ((25000,), (25000,), 2),
 }
 
 
@@ -365,6 +427,7 @@ def test_magic_lists_gamma_rays_first():
 def test_checksums_are_64_digits():
     known = [*_images.CIFAR10_SHA256.values(), *(table.sha256 for table in _tables.TABLES.values())]
     known += [checksum for files in _images.IDX_SHA256.values() for checksum in files.values()]
+    known += [*_images.CIFAR100_SHA256.values(), *_images.SVHN_SHA256.values(), *_text.IMDB_SHA256.values()]
     assert {len(checksum) for checksum in known} == {64}
     assert len(set(known)) == len(known)
 

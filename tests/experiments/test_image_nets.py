@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gaussify.experiments import _image_nets_figures as figures
+from gaussify.experiments import _network_results as figures
 from gaussify.experiments import get
 from gaussify.experiments._image_nets import in_colour
 from gaussify.experiments._networks import METHODS, MNISTNet, ResNet18, loss_of, method_tasks

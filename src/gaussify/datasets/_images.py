@@ -1,4 +1,4 @@
-"""MNIST and FashionMNIST (idx files), and CIFAR-10."""
+"""MNIST and FashionMNIST (idx files), CIFAR-10, CIFAR-100 and SVHN."""
 
 import io
 import math
@@ -62,7 +62,14 @@ _CIFAR10_SUBSET = {
     "y": "cifar10_labels.npz",
 }
 _CIFAR10_ARCHIVE = "cifar-10-binary.tar.gz"
-_CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/"
+_CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
+
+CIFAR100_SHA256 = {"cifar-100-binary.tar.gz": "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"}
+SVHN_SHA256 = {
+    "svhn/train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+    "svhn/test_32x32.mat": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+}
+_SVHN_URL = "http://ufldl.stanford.edu/housenumbers/"  # its own site; checksummed
 
 
 def load_idx(dataset: str, *, may_download: bool) -> Images:
@@ -122,8 +129,8 @@ def load_cifar10(*, may_download: bool) -> Images:
         "cifar10",
         _CIFAR10_ARCHIVE,
         parse,
-        remedy=f"put it there from {_CIFAR10_URL}cifar.html (binary version).",
-        fetch=partial(download, _CIFAR10_URL + _CIFAR10_ARCHIVE) if may_download else None,
+        remedy=f"put it there from {_CIFAR_URL}cifar.html (binary version).",
+        fetch=partial(download, _CIFAR_URL + _CIFAR10_ARCHIVE) if may_download else None,
     )
 
 
@@ -147,16 +154,72 @@ def parse_cifar10_archive(content: bytes) -> Images:
 
     Each of its six files is a row of records: a label, and the red, the green and the blue pixels.
     """
-    batches: dict[str, np.ndarray] = {}
+    files = _files_of_archive(content)
+    train = b"".join(files[f"data_batch_{number}.bin"] for number in range(1, 6))
+    return Images(*_split_records(train, n_labels=1), *_split_records(files["test_batch.bin"], n_labels=1))
+
+
+def load_cifar100(*, may_download: bool) -> tuple[Images, tuple[str, ...]]:
+    """Return CIFAR-100 with its fine classes, and their names."""
+    ((file, sha256),) = CIFAR100_SHA256.items()
+
+    def parse(content: bytes, source: str) -> tuple[Images, tuple[str, ...]]:
+        check_sha256(content, sha256, name=source)
+        return parse_cifar100_archive(content)
+
+    return obtain(
+        "cifar100",
+        file,
+        parse,
+        remedy=f"put it there from {_CIFAR_URL}cifar.html (binary version).",
+        fetch=partial(download, _CIFAR_URL + file) if may_download else None,
+    )
+
+
+def parse_cifar100_archive(content: bytes) -> tuple[Images, tuple[str, ...]]:
+    """Return the images and labels of the binary version of CIFAR-100, whose records have a coarse label before."""
+    files = _files_of_archive(content)
+    names = tuple(files["fine_label_names.txt"].decode().split())
+    train, test = (_split_records(files[name], n_labels=2) for name in ("train.bin", "test.bin"))
+    return Images(*train, *test), names
+
+
+def _files_of_archive(content: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        for member in archive:
-            file = archive.extractfile(member)
-            if file is not None and member.name.endswith(".bin"):
-                batches[Path(member.name).name] = np.frombuffer(file.read(), dtype=np.uint8).reshape(-1, 3073)
-    train = np.concatenate([batches[f"data_batch_{number}.bin"] for number in range(1, 6)])
-    return Images(*_split_records(train), *_split_records(batches["test_batch.bin"]))
+        opened = ((member.name, archive.extractfile(member)) for member in archive)
+        return {Path(name).name: file.read() for name, file in opened if file is not None}
 
 
-def _split_records(records: UInt8[np.ndarray, "n 3073"]) -> tuple[np.ndarray, np.ndarray]:
-    images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(images), records[:, 0].astype(np.int64)
+def _split_records(content: bytes, *, n_labels: int) -> tuple[UInt8[np.ndarray, "n 32 32 3"], Int64[np.ndarray, " n"]]:
+    """Return images, and the last of the labels before each."""
+    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, n_labels + 3072)
+    images = records[:, n_labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(images), records[:, n_labels - 1].astype(np.int64)
+
+
+def load_svhn(*, may_download: bool) -> Images:
+    """Return SVHN, house numbers cut to 32 × 32 pixels around one digit."""
+
+    def part(file: str) -> tuple[np.ndarray, np.ndarray]:
+        def parse(content: bytes, source: str) -> tuple[np.ndarray, np.ndarray]:
+            check_sha256(content, SVHN_SHA256[file], name=source)
+            return parse_svhn(content)
+
+        return obtain(
+            "svhn",
+            file,
+            parse,
+            remedy=f"put it there from {_SVHN_URL} (format 2).",
+            fetch=partial(download, _SVHN_URL + Path(file).name) if may_download else None,
+        )
+
+    train, test = map(part, SVHN_SHA256)
+    return Images(*train, *test)
+
+
+def parse_svhn(content: bytes) -> tuple[UInt8[np.ndarray, "n 32 32 3"], Int64[np.ndarray, " n"]]:
+    """Return the images of a MATLAB file, where they are along the last axis, and their digits, where 0 is a 10."""
+    from scipy.io import loadmat
+
+    arrays = loadmat(io.BytesIO(content))
+    return np.ascontiguousarray(arrays["X"].transpose(3, 0, 1, 2)), arrays["y"].ravel().astype(np.int64) % 10

@@ -1,14 +1,17 @@
 """Data sets by name."""
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, Shaped
 
 from gaussify._validation import check_option
-from gaussify.datasets._images import IDX_SHA256, load_cifar10, load_idx
+from gaussify.datasets._images import load_cifar10, load_cifar100, load_idx, load_svhn
 from gaussify.datasets._tables import TABLES, load_table
+from gaussify.datasets._text import load_imdb
 
 
 class DatasetName(StrEnum):
@@ -26,6 +29,10 @@ class DatasetName(StrEnum):
     """Articles of clothing, 60 000 and 10 000 images of 28 × 28 pixels, 10 classes."""
     CIFAR10 = "cifar10"
     """Photographs, 50 000 (or the 20 000 at hand) and 10 000 images of 32 × 32 pixels, 10 classes."""
+    CIFAR100 = "cifar100"
+    """Photographs, 50 000 and 10 000 images of 32 × 32 pixels, 100 classes."""
+    SVHN = "svhn"
+    """Digits of house numbers, 73 257 and 26 032 images of 32 × 32 pixels, 10 classes."""
     LETTER = "letter"
     """Letters of many fonts, 20 000 rows, 16 features, 26 classes."""
     MAGIC = "magic"
@@ -38,6 +45,8 @@ class DatasetName(StrEnum):
     """Sensorless drive diagnosis, 58 509 rows, 48 features, 11 classes; sorted by class."""
     IONOSPHERE = "ionosphere"
     """Radar returns, 351 rows, 34 features, one of them constant, 2 classes."""
+    IMDB = "imdb"
+    """Movie reviews as texts, 25 000 and 25 000, 2 classes; sorted by class."""
     IMDB_MINILM = "imdb-minilm"
     """MiniLM sentence features of 20 000 movie reviews, 384 features, 2 classes."""
 
@@ -65,8 +74,9 @@ class Dataset(NamedTuple):
     licence: str
 
 
-_IMAGE_CLASSES = {
-    "mnist": tuple(str(digit) for digit in range(10)),
+_DIGITS = tuple(str(digit) for digit in range(10))
+_CLASSES = {
+    "mnist": _DIGITS,
     "fashion-mnist": (
         *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
         *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
@@ -75,12 +85,19 @@ _IMAGE_CLASSES = {
         *("airplane", "automobile", "bird", "cat", "deer"),
         *("dog", "frog", "horse", "ship", "truck"),
     ),
+    "svhn": _DIGITS,
+    "imdb": ("negative", "positive"),
 }
 # As commonly stated for the original.
 _CITATIONS = {
     "mnist": ("Y. LeCun, C. Cortes, C. Burges, The MNIST database of handwritten digits, 1998", "CC BY-SA 3.0"),
     "fashion-mnist": ("H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST, arXiv:1708.07747, 2017", "MIT"),
     "cifar10": ("A. Krizhevsky, Learning multiple layers of features from tiny images, 2009", "none stated"),
+    "cifar100": ("A. Krizhevsky, Learning multiple layers of features from tiny images, 2009", "none stated"),
+    "svhn": (
+        "Y. Netzer et al., Reading digits in natural images, NIPS workshop, 2011",
+        "none stated; for non-commercial use",
+    ),
     "letter": ("P. Frey, D. Slate, Letter recognition, UCI Machine Learning Repository, 1991", "CC BY 4.0"),
     "magic": ("R. Bock, MAGIC gamma telescope, UCI Machine Learning Repository, 2004", "CC BY 4.0"),
     "htru2": ("R. Lyon et al., Fifty years of pulsar candidate selection, MNRAS 459, 2016", "CC BY 4.0"),
@@ -90,10 +107,17 @@ _CITATIONS = {
         "CC BY 4.0",
     ),
     "ionosphere": ("V. Sigillito et al., Ionosphere, UCI Machine Learning Repository, 1989", "CC BY 4.0"),
+    "imdb": ("A. Maas et al., Learning word vectors for sentiment analysis, ACL 2011", "none stated"),
     "imdb-minilm": (
         "A. Maas et al., Learning word vectors for sentiment analysis, ACL 2011; features by all-MiniLM-L6-v2",
         "none stated for the reviews; weights Apache-2.0",
     ),
+}
+_Read = Callable[..., tuple[Any, Any, Any, Any]]
+_READ: dict[str, _Read] = {
+    "cifar10": load_cifar10,
+    "svhn": load_svhn,
+    "imdb": load_imdb,
 }
 
 
@@ -134,5 +158,8 @@ def load(name: str, *, download: bool = True) -> Dataset:
     if name in TABLES:
         X, y = load_table(name, may_download=download)
         return Dataset(name, X, y, None, None, TABLES[name].class_names, citation, licence)
-    images = load_idx(name, may_download=download) if name in IDX_SHA256 else load_cifar10(may_download=download)
-    return Dataset(name, *images, _IMAGE_CLASSES[name], citation, licence)
+    if name == DatasetName.CIFAR100:
+        images, class_names = load_cifar100(may_download=download)
+        return Dataset(name, *images, class_names, citation, licence)
+    read: _Read = _READ.get(name, partial(load_idx, name))
+    return Dataset(name, *read(may_download=download), _CLASSES[name], citation, licence)

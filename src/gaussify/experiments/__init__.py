@@ -7,6 +7,7 @@ from gaussify.experiments import _gp_speed as _gp_speed
 from gaussify.experiments import _gpc_landscape as _gpc_landscape
 from gaussify.experiments import _gpc_uci as _gpc_uci
 from gaussify.experiments import _image_nets as _image_nets
+from gaussify.experiments import _imdb_text as _imdb_text
 from gaussify.experiments import _last_layer as _last_layer
 from gaussify.experiments import _loss_speed as _loss_speed
 from gaussify.experiments import _probabilities as _probabilities

@@ -8,7 +8,6 @@ Probabilities are the softmax of the logits. Of each matched method the alpha_ep
 largest log-likelihood, seen as they are and without dropout.
 """
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,13 +20,13 @@ from torch import Tensor, nn
 from gaussify import datasets, metrics
 from gaussify.datasets._images import Images
 from gaussify.exceptions import GaussifyError
-from gaussify.experiments._image_nets_figures import (
+from gaussify.experiments._network_results import (
     draw_cifar10,
     draw_mnist,
     summarise_cifar10,
     summarise_mnist,
 )
-from gaussify.experiments._networks import MNISTNet, ResNet18, loss_of, method_tasks, scores
+from gaussify.experiments._networks import MNISTNet, ResNet18, describe, loss_of, made, method_tasks, note, scores
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
 from gaussify.experiments._training import Recipe, checkpoint_folder, outputs_of, steps_down, train, warm_cosine
@@ -64,12 +63,6 @@ def load_images(name: str) -> Any:
     return Images(X[:1200], y[:1200].astype(np.int64), X[1200:], y[1200:].astype(np.int64))
 
 
-def _made(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return make()
-
-
 def _mnist_tasks(settings: Settings) -> list[Task]:
     return [task for seed in range(settings["n_seeds"]) for task in method_tasks(settings["alpha_eps"], seed=seed)]
 
@@ -77,7 +70,7 @@ def _mnist_tasks(settings: Settings) -> list[Task]:
 def _mnist_run(settings: Settings, task: Task, seed: int) -> list[Record]:
     X, y, X_test, y_test = _images(settings)
     number = int(task["seed"])  # type: ignore[arg-type]
-    network = _made(partial(MNISTNet, settings["width"]), number)
+    network = made(partial(MNISTNet, settings["width"]), number)
     optimiser = torch.optim.Adadelta(network.parameters())
     n_epochs = settings["n_epochs"]
     recipe = Recipe(n_epochs, settings["batch_size"], 1.0, steps_down(n_epochs, settings["gamma"]), seed=number)
@@ -89,7 +82,7 @@ def _mnist_run(settings: Settings, task: Task, seed: int) -> list[Record]:
 
     with checkpoint_folder("mnist-cnn", settings, task) as folder:
         loss = loss_of(task, _N_CLASSES)
-        history = train(network, loss, optimiser, X, y, recipe, folder, look=look, report=_note, name=_words(task))
+        history = train(network, loss, optimiser, X, y, recipe, folder, look=look, report=note, name=describe(task))
     return [{"epoch": epoch, **_rounded(record)} for epoch, record in enumerate(history, start=1)]
 
 
@@ -106,7 +99,7 @@ def _cifar10_run(settings: Settings, task: Task, seed: int) -> list[Record]:
     X, y, X_test, y_test = _images(settings)
     X, X_test = in_colour(X), in_colour(X_test)
     number, net = int(task["seed"]), str(task["net"])  # type: ignore[arg-type]
-    network = _made(partial(_NETS[net], settings["widths"][net]), number)
+    network = made(partial(_NETS[net], settings["widths"][net]), number)
     optimiser = torch.optim.SGD(
         network.parameters(), momentum=0.9, weight_decay=settings["weight_decay"], nesterov=True
     )
@@ -115,7 +108,7 @@ def _cifar10_run(settings: Settings, task: Task, seed: int) -> list[Record]:
     recipe = Recipe(settings["n_epochs"], settings["batch_size"], rate, factor, augment=augment, seed=number)
     with checkpoint_folder("cifar10-nets", settings, task) as folder:
         loss = loss_of(task, _N_CLASSES)
-        history = train(network, loss, optimiser, X, y, recipe, folder, report=_note, name=_words(task))
+        history = train(network, loss, optimiser, X, y, recipe, folder, report=note, name=describe(task))
         logits = outputs_of(network, X_test)
         fit = scores(outputs_of(network, X), y, "train_")
         far = {f"{name}_auc": _auroc(network, logits, name) for name in settings["ood"]}
@@ -148,14 +141,6 @@ def in_colour(images: UInt8[Tensor, "n ..."]) -> UInt8[Tensor, "n 32 32 3"]:
 
 def _rounded(record: Record) -> Record:
     return {name: float(f"{value:.5g}") for name, value in record.items()}
-
-
-def _words(task: Task) -> str:
-    return ", ".join(str(value) for value in task.values() if value is not None)
-
-
-def _note(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 _MNIST: Settings = {

@@ -16,6 +16,7 @@ another data set apart by the largest probability.
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from gaussify import datasets, metrics
 from gaussify._optional import import_optional
 from gaussify.experiments._image_nets import load_images
-from gaussify.experiments._networks import MNISTNet, scores
+from gaussify.experiments._networks import MNISTNet, made, scores
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, group, mean_and_error
 from gaussify.experiments._training import Recipe, outputs_of, steps_down, train
@@ -70,9 +71,7 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
 
 def _trained(settings: Settings, X: Tensor, y: Tensor, seed: int) -> nn.Module:
     """The network, from a checkpoint that is kept for all contenders."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = MNISTNet(settings["width"])
+    network = made(partial(MNISTNet, settings["width"]), seed)
     optimiser = torch.optim.Adadelta(network.parameters())
     n_epochs = settings["n_epochs"]
     recipe = Recipe(n_epochs, 64, 1.0, steps_down(n_epochs, 0.7), seed=seed)

@@ -1,6 +1,7 @@
 """Networks of the paper for images, and the losses they are trained with."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float, Int64, UInt8
@@ -17,7 +18,7 @@ _PIXEL_MEAN = (125.30691805, 122.95039414, 113.86538318)
 _PIXEL_STD = (62.99321928, 62.08870764, 66.70489964)
 
 
-def method_tasks(alpha_eps: list[float], **columns: int | str) -> list[Task]:
+def method_tasks(alpha_eps: list[float], methods: Sequence[str] = METHODS, **columns: int | str) -> list[Task]:
     """Return a task for each method, and for each alpha_eps where it has one.
 
     Examples
@@ -27,7 +28,7 @@ def method_tasks(alpha_eps: list[float], **columns: int | str) -> list[Task]:
     """
     return [
         {**columns, "method": method, "alpha_eps": alpha}
-        for method in METHODS
+        for method in methods
         for alpha in (alpha_eps if method in _MATCHED else [None])
     ]
 
@@ -40,6 +41,36 @@ def loss_of(task: Task, n_classes: int) -> Callable[[Tensor, Tensor], Tensor]:
     if method == "exact":
         return nn.functional.cross_entropy
     return MatchedCrossEntropyLoss(n_classes, task["alpha_eps"] or 0.1, method)  # which 'gauss' does not use
+
+
+def made(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Return a network whose weights are drawn by a seed.
+
+    Examples
+    --------
+    >>> first, other = (made(lambda: nn.Linear(2, 1), seed=0) for _ in range(2))
+    >>> torch.equal(first.weight, other.weight)
+    True
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+def describe(task: Task) -> str:
+    """Return a task in words, for lines about its progress.
+
+    Examples
+    --------
+    >>> describe({"seed": 0, "method": "exact", "alpha_eps": None})
+    '0, exact'
+    """
+    return ", ".join(str(value) for value in task.values() if value is not None)
+
+
+def note(line: str) -> None:
+    """Print a line about the progress, apart from what a command answers."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def scores(logits: Float[Tensor, "n c"], y: Int64[Tensor, " n"], prefix: str = "") -> Record:

@@ -1,4 +1,4 @@
-"""Tables and figures of ``mnist-cnn`` and ``cifar10-nets``, and what the paper reports."""
+"""Tables and figures of ``mnist-cnn``, ``cifar10-nets`` and ``imdb-text``, and what the paper reports."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ _CURVES = {"error_pct": "test error [%]", "nll": "test NLL [nat]"}
 
 # The table of the appendix on CIFAR-10: error in per cent, NLL, ECE, and the area under the ROC curve against images of
 # CIFAR-100 and SVHN; by network, method and alpha_eps.
-_PAPER = {
+_PAPER_CIFAR10 = {
     "vgg11": {
         ("exact", None): (8.955, 0.360, 0.057, 0.848, 0.858),
         ("gauss", None): (11.375, 1.598, 0.670, 0.806, 0.835),
@@ -45,6 +45,14 @@ _PAPER = {
         ("variational", 0.1): (6.302, 0.291, 0.040, 0.796, 0.811),
     },
 }
+# The table on IMDB, of DistilBERT: error in per cent, NLL; by method.
+_PAPER_IMDB = {
+    "exact": (8.7, 0.223),
+    "gauss": (8.7, 0.523),
+    "moment": (8.8, 0.282),
+    "laplace": (8.8, 0.241),
+    "variational": (8.6, 0.251),
+}
 PAPER_COLUMNS = ("error_pct", "nll", "ece", "cifar100_auc", "svhn_auc")
 
 
@@ -56,7 +64,7 @@ def paper_of(net: Scalar, method: Scalar, alpha_eps: Scalar) -> dict[str, float]
     >>> paper_of("resnet18", "variational", 0.1)["nll"]
     0.291
     """
-    row = _PAPER[str(net)].get((str(method), alpha_eps), ())  # type: ignore[arg-type]
+    row = _PAPER_CIFAR10[str(net)].get((str(method), alpha_eps), ())  # type: ignore[arg-type]
     return dict(zip(PAPER_COLUMNS, row, strict=False))
 
 
@@ -91,6 +99,15 @@ def summarise_cifar10(records: list[Record]) -> list[Record]:
     for row in rows:
         known = paper_of(row["net"], row["method"], row["alpha_eps"])
         row |= {f"paper_{name}": known.get(name) for name in ("error_pct", "nll", "ece")}
+    return rows
+
+
+def summarise_imdb(records: list[Record]) -> list[Record]:
+    """Means over the runs by method and alpha_eps; beside the chosen one of each method the paper's."""
+    rows = _summary(records, [], ("error_pct", "nll", "ece", "train_nll", "seconds"))
+    for row in rows:
+        known = _PAPER_IMDB[str(row["method"])] if row["chosen"] else (None, None)
+        row |= dict(zip(("paper_error_pct", "paper_nll"), known, strict=True))
     return rows
 
 
@@ -162,6 +179,28 @@ def draw_cifar10(records: list[Record], folder: Path) -> None:
                 axis.set(xlabel=f"{label}, the paper", ylabel=f"{label}, here", xscale="log", yscale="log")
         handles: dict[str, Any] = dict(zip(*axes[0, 0].get_legend_handles_labels()[::-1], strict=True))
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles))
+
+
+def draw_imdb(records: list[Record], folder: Path) -> None:
+    """Draw accuracy and log-likelihood of test reviews against alpha_eps, as the paper does."""
+    panels = {"error_pct": ("test accuracy [%]", 100.0, -1.0), "nll": ("test log-likelihood [nat]", 0.0, -1.0)}
+    with figure_file(folder, "imdb_alpha_eps", 1, len(panels), width=8.0, height=3.4) as (_, axes):
+        for (metric, (label, shift, sign)), axis in zip(panels.items(), axes[0], strict=True):
+            for (method,), own in group(records, "method").items():
+                means = [
+                    (alpha, *mean_and_error(shift + sign * float(r[metric]) for r in some))  # type: ignore[arg-type]
+                    for (alpha,), some in group(own, "alpha_eps").items()
+                ]
+                look: dict[str, Any] = {"color": METHOD_COLOURS[str(method)], "label": method}
+                if means[0][0] is None:
+                    axis.axhline(means[0][1], ls="--" if method == "exact" else ":", **look)
+                else:
+                    at, mean, error = zip(*means, strict=True)
+                    axis.errorbar(at, mean, error, fmt="o-", ms=4, capsize=2, **look)
+            axis.set(xlabel="alpha_eps", ylabel=label, xscale="log")
+            axis.xaxis.set_major_formatter("{x:g}")
+            axis.xaxis.set_minor_formatter("")
+        axes[0, 0].legend(fontsize=7)
 
 
 def _draw_curve(axis: Any, records: list[Record], metric: str, **look: Any) -> None:
