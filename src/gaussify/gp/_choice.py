@@ -21,8 +21,8 @@ from gaussify._estimators import (
 from gaussify.gp._models import Latents
 from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PseudoTargets
 
-_SHARP_ALPHA = 0.02  # makes more of many rows; with few, kernels learnt with it are too sure of themselves
-_SHARP_METHODS = (LikelihoodMethod.VARIATIONAL, LikelihoodMethod.MOMENT_ORI)  # others see nothing but noise with it
+# make more of many rows; with few, kernels learnt with them are too sure of themselves; other methods see but noise
+_SHARP_ALPHA = {LikelihoodMethod.VARIATIONAL: 0.02, LikelihoodMethod.MOMENT_ORI: 0.001}
 
 
 class LabelChoice(NamedTuple):
@@ -41,17 +41,24 @@ def choose_label(
     weight: Float[Tensor, " n"],
     given: LabelParameters,
     n_classes: int,
+    *,
+    is_held_out: bool,
 ) -> LabelChoice:
-    """Return the best numbers where they are not given; ``judge`` gives the latents of rows for a target table."""
+    """Return the best numbers where they are not given; ``judge`` gives the latents of rows for a target table.
+
+    Rows that a flexible kernel was learnt from are predicted ever better by a smaller alpha_eps: unless they are held
+    out of all that, it has a prior.
+    """
     attempt = partial(_attempt, judge, labels, weight, given, n_classes)
     methods, alpha_eps = given.methods(n_classes), given.alpha_eps
     method = methods[0]
     if alpha_eps is None or len(methods) > 1:
-        prior = _log_prior if alpha_eps is None else lambda choice: 0.0
-        n_rows = float(weight.sum())
-        best = best_label_choice(
-            partial(attempt, rough=True), lambda choice: _score(choice) + prior(choice) / n_rows, methods, alpha_eps
-        )
+        prior_weight = 1.0 / float(weight.sum()) if alpha_eps is None and not is_held_out else 0.0
+
+        def score(choice: LabelChoice) -> float:
+            return _score(choice) + prior_weight * float(log_prior_of_alpha(choice.alpha_eps.log()))
+
+        best = best_label_choice(partial(attempt, rough=True), score, methods, alpha_eps)
         method, alpha_eps = best.method, best.alpha_eps
     return attempt(method, alpha_eps)
 
@@ -59,7 +66,7 @@ def choose_label(
 def first_choice(given: LabelParameters, n_classes: int, *, many_rows: bool) -> LabelChoice:
     """Return what hyperparameters are learnt with, before there is anything to choose by."""
     method = given.methods(n_classes)[0]
-    alpha = _SHARP_ALPHA if many_rows and method in _SHARP_METHODS else FIRST_ALPHA
+    alpha = _SHARP_ALPHA.get(method, FIRST_ALPHA) if many_rows else FIRST_ALPHA
     temperature = 1.0 if given.temperature is None else given.temperature
     return LabelChoice(method, as_alpha(alpha) if given.alpha_eps is None else given.alpha_eps, temperature, None)
 
@@ -98,11 +105,6 @@ def _attempt(
         choice = choice._replace(temperature=best_temperature(likelihood, mean, variance, labels, weight, rough=rough))
     with torch.no_grad():
         return choice._replace(score=-mean_nll(likelihood, mean, variance, labels, weight, choice.temperature))
-
-
-def _log_prior(choice: LabelChoice) -> float:
-    """Rows that a flexible kernel was learnt from are predicted ever better by a smaller alpha_eps."""
-    return float(log_prior_of_alpha(choice.alpha_eps.log()))
 
 
 def log_prior_of_alpha(log_alpha: Float[Tensor, "*c"], scale: float = 1.0) -> Float[Tensor, ""]:

@@ -34,6 +34,7 @@ from gaussify.gp._search import SearchReport
 from gaussify.likelihoods import LikelihoodMethod
 
 _EXACT_MODEL = "exact model with {}, "
+_MOST_STEPS = 4  # of alpha_eps by a factor of two, one way
 _JUDGED_SHARE = 0.25  # of the rows, up to which they are left out of the search
 
 
@@ -50,6 +51,11 @@ class _FoundSparse(NamedTuple):
     model: SparseModel
     choice: LabelChoice
     reports: list[SearchReport]
+
+    @property
+    def start(self) -> list[tuple[Kernel, Float[Tensor, "m d"]]]:
+        """Of a search that goes on from here."""
+        return [(own.kernel, own.points) for own in self.features]
 
 
 def fit_model(given: Given, rows: SortedRows, kernel: Any, *, owner: str) -> Found:
@@ -111,17 +117,15 @@ class _Fit(NamedTuple):
             points = first_points(points, given.n_inducing, searched.features, searched.weight, kernel, given.seed)
         start = [(kernel, points)]
         if given.objective is Objective.MATCHED:
-            found = self.search(searched, start, first)
+            found = self.search(searched, start, first, given.label)
             if self.is_judged and given.max_iter > 0 and have_other_targets(found.choice, first):
                 # other hyperparameters may be better for the targets that were chosen
-                start = [(own.kernel, own.points) for own in found.features]
-                title = f"again with {found.choice.method}, alpha_eps={plain(found.choice.alpha_eps)}: "
-                again = self.search(searched, start, found.choice, title)
+                again = self.search(searched, found.start, found.choice, given.label, _again_with(found.choice))
                 found = again if is_better(again.choice, found.choice) else found
         else:
             found, *others = [self.follow_elbo(searched, start, choice) for choice in self.first_choices()]
             for own in others:
-                found = own if self.prefers(own, found) else found
+                found = self.better(own, found)
         if given.n_inducing_predict is not None:
             features = with_more_points(found.features, given.n_inducing_predict, searched, given.seed)
             chosen = self.label(found.choice.method, found.choice.alpha_eps)
@@ -133,23 +137,24 @@ class _Fit(NamedTuple):
         searched: SortedRows,
         start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]],
         targets: LabelChoice,
+        label: LabelParameters,
         title: str = "",
     ) -> _FoundSparse:
-        """By the collapsed bound."""
+        """By the collapsed bound with these targets; then label parameters that suit what was found."""
         _, table = make_table(self.given.label, self.rows.n_classes, targets)
         settings = self.settings._replace(title=title)
         features, reports = learn_sparse(searched, table, start, settings, learn_points=self.given.learn_inducing)
-        return self.judged(features, self.given.label, reports)
+        return self.judged(features, label, reports)
 
     def follow_elbo(
         self, searched: SortedRows, start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]], first: LabelChoice
     ) -> _FoundSparse:
         """By the collapsed bound, then by that on the exact model, for as long as judged rows are predicted better.
 
-        Where they never are, the search goes on by the collapsed bound.
+        Where they never are, the search goes on by the collapsed bound, with targets of whatever alpha_eps leads to
+        hyperparameters that predict them better: halved, or else doubled, for as long as it does.
         """
         given, settings = self.given, self.settings._replace(title=_EXACT_MODEL.format(first.method))
-        _, table = make_table(given.label, self.rows.n_classes, first)
         of_method = given.label._replace(method=first.method)
 
         def by_bound(start: _FoundSparse, settings: SearchSettings) -> Iterator[ElboRound]:
@@ -164,30 +169,39 @@ class _Fit(NamedTuple):
                 seed=given.seed,
             )
 
-        def by_evidence(start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]], title: str = "") -> _FoundSparse:
-            with_title = self.settings._replace(title=title)
-            features, _ = learn_sparse(searched, table, start, with_title, learn_points=given.learn_inducing)
+        def by_evidence(
+            start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]], targets: LabelChoice, title: str = ""
+        ) -> _FoundSparse:
             # other targets may suit the hyperparameters better than those they were learnt with
-            label = of_method if self.is_judged else self.label(first.method, first.alpha_eps)
-            found = self.judged(features, label, [])
+            label = of_method if self.is_judged else self.label(targets.method, targets.alpha_eps)
+            found = self.search(searched, start, targets, label, title)
             (bound,) = by_bound(found, settings._replace(max_iter=0))
             return found._replace(reports=[bound.report])
 
-        best = begin = by_evidence(start)
+        best = begin = by_evidence(start, first)
         for features, alpha_eps, report in by_bound(begin, settings):
             own = self.judged([features], self.label(first.method, alpha_eps), [report])
             if self.is_judged and not is_better(own.choice, best.choice):
                 break  # the bound may rise while predictions get worse
             best = own
         if best is begin and given.max_iter > 0:
-            start = [(own.kernel, own.points) for own in begin.features]
-            again = by_evidence(start, f"again with {first.method}, alpha_eps={plain(first.alpha_eps)}: ")
-            best = again if is_better(again.choice, begin.choice) else begin
+            best = self.better(by_evidence(begin.start, first, _again_with(first)), begin)
+            ways = (0.5, 2.0) if given.label.alpha_eps is None and first.method is not LikelihoodMethod.GAUSS else ()
+            for factor in ways:
+                before, targets = best, first
+                for _ in range(_MOST_STEPS):
+                    last, targets = best, targets._replace(alpha_eps=factor * targets.alpha_eps)
+                    best = self.better(by_evidence(best.start, targets, _again_with(targets)), best)
+                    if best is last:
+                        break
+                if best is not before:
+                    break
         return best
 
-    def prefers(self, a: _FoundSparse, b: _FoundSparse) -> bool:
-        """Whether the first is better, by rows that no search has seen, or else by the bound on the exact model."""
-        return is_better(a.choice, b.choice) if self.is_judged else a.reports[0].value > b.reports[0].value
+    def better(self, a: _FoundSparse, b: _FoundSparse) -> _FoundSparse:
+        """The better of two, by rows that no search has seen, or else by the bound on the exact model."""
+        first = is_better(a.choice, b.choice) if self.is_judged else a.reports[0].value > b.reports[0].value
+        return a if first else b
 
     def first_choices(self) -> list[LabelChoice]:
         """Of each method there is to choose from."""
@@ -217,8 +231,12 @@ class _Fit(NamedTuple):
     def choose(self, model: LatentModel, label: LabelParameters) -> LabelChoice:
         some = self.rows.take(self.places)
         judge = model.judge(self.rows, self.places)
-        return choose_label(judge, some.labels, some.weight, label, self.rows.n_classes)
+        return choose_label(judge, some.labels, some.weight, label, self.rows.n_classes, is_held_out=self.is_judged)
 
     def label(self, method: LikelihoodMethod, alpha_eps: Float[Tensor, "*c"]) -> LabelParameters:
         """Label parameters of which the temperature alone may be left to choose."""
         return self.given.label._replace(method=method, alpha_eps=alpha_eps)
+
+
+def _again_with(targets: LabelChoice) -> str:
+    return f"again with {targets.method}, alpha_eps={plain(targets.alpha_eps)}: "
