@@ -243,7 +243,7 @@ def test_it_ends_before_rows_that_it_has_not_seen_are_predicted_worse(monkeypatc
 
 @pytest.mark.parametrize("third", [-0.55, -0.4], ids=["worse", "better"])
 def test_if_the_bound_misleads_the_search_goes_on_by_the_evidence(monkeypatch, third):
-    left = judge(monkeypatch, -0.5, -0.6, third)
+    left = judge(monkeypatch, -0.5, -0.6, third, -0.6, -0.6)
     model = GPClassifier(**MANY).fit(X, Y)
     assert not left
     assert (model.score_, model.n_iter_, model.alpha_eps_) == (max(third, -0.5), 0, pytest.approx(0.03))
@@ -252,6 +252,41 @@ def test_if_the_bound_misleads_the_search_goes_on_by_the_evidence(monkeypatch, t
     matched = GPClassifier(**MANY | {"objective": "matched"}, alpha_eps=0.02, temperature=1.0).fit(X, Y)
     assert np.array_equal(model.inducing_points_, matched.inducing_points_) == (third == -0.55)
     assert -300.0 * 3.0 < model.objective_value_ < 0.0  # the bound, not the evidence of the Gaussian model
+
+
+@pytest.mark.parametrize(
+    ("scores", "targets", "best"),
+    [
+        ([-0.4, -0.3, -0.35], [0.02, 0.01, 0.005, 0.0025], 0.005),
+        ([-0.6, -0.4, -0.45], [0.02, 0.01, 0.04, 0.08], 0.04),
+        ([-0.6, -0.6], [0.02, 0.01, 0.04], 0.02),
+        ([-0.4, -0.3, -0.2, -0.1], [0.02, 0.01, 0.005, 0.0025, 0.00125], 0.00125),
+    ],
+    ids=["halved", "doubled", "neither", "no further than four times"],
+)
+def test_alpha_eps_of_targets_goes_where_predictions_get_better(monkeypatch, scores, targets, best):
+    left = judge(monkeypatch, -0.5, -0.6, -0.48, *scores)
+    used, search = [], fitting._Fit.search
+
+    def spy(self, searched, start, targets, *rest):
+        found = search(self, searched, start, targets, *rest)
+        used.append((targets.alpha_eps.item(), found.features[0].points))
+        return found
+
+    monkeypatch.setattr(fitting._Fit, "search", spy)
+    model = GPClassifier(**MANY).fit(X, Y)
+    assert not left
+    assert [alpha_eps for alpha_eps, _ in used[1:]] == pytest.approx(targets)
+    kept = next(points for alpha_eps, points in used[1:] if alpha_eps == pytest.approx(best))
+    assert model.score_ == max([-0.48, *scores])
+    np.testing.assert_allclose(model.inducing_points_, kept)
+
+
+def test_a_given_alpha_eps_is_that_of_all_targets(monkeypatch):
+    left = judge(monkeypatch, -0.5, -0.6, -0.4, -0.3)
+    model = GPClassifier(**MANY, alpha_eps=0.07).fit(X, Y)
+    assert left == [-0.3]
+    assert (model.score_, model.alpha_eps_) == (-0.4, 0.07)
 
 
 def test_it_begins_with_the_alpha_eps_that_suits_the_kernel_best():

@@ -16,8 +16,10 @@ from torch.testing import assert_close
 
 import gaussify.gp._models as models
 from gaussify import SoftmaxLikelihood
+from gaussify._estimators import Criterion, LabelParameters, LikelihoodKind
 from gaussify._numerics import stable_cholesky
 from gaussify.exceptions import InvalidArgumentError, JitterWarning, NumericalError
+from gaussify.gp._choice import choose_label
 from gaussify.gp._cross import AutogradCross, RBFCross, cross_kernel
 from gaussify.gp._exact import ExactPosterior, SeparateSolver, SharedSolver
 from gaussify.gp._inducing import InducingInit, first_points, greedy_points
@@ -26,6 +28,7 @@ from gaussify.gp._models import InducingFeatures, SparseModel
 from gaussify.gp._objective import SortedRows, factorise
 from gaussify.gp._scaling import ScalingKind, fit_scaling
 from gaussify.gp._search import maximise
+from gaussify.likelihoods import LikelihoodMethod, PredictiveMethod
 
 N, D = 40, 3
 RNG = np.random.default_rng(0)
@@ -583,3 +586,26 @@ def test_other_warnings_come_through():
 
     with pytest.warns(UserWarning, match="something else"):
         Bowl([3.0, -4.0], [1.0, 2.0], noisy).search(max_iter=2)
+
+
+# --- how labels become Gaussians ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("is_held_out", "expected"), [(True, 0.001), (False, 0.05)])
+def test_alpha_eps_has_a_prior_unless_rows_are_held_out(is_held_out, expected):
+    labels = torch.tensor([0, 1, 2] * 4)
+    parameters = LabelParameters(
+        LikelihoodMethod.LAPLACE,
+        None,
+        1.0,
+        LikelihoodKind.SOFTMAX,
+        1.0,
+        Criterion.LEAVE_ONE_OUT,
+        PredictiveMethod.QUADRATURE,
+    )
+
+    def judge(table, leave_one_out):  # the smaller alpha_eps, the surer are rows of their labels
+        return table.mean[labels], torch.full((12, 3), 1e-6).double()
+
+    found = choose_label(judge, labels, torch.ones(12).double(), parameters, 3, is_held_out=is_held_out)
+    assert found.alpha_eps.item() == expected

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from gaussify import BayesianLogisticRegression, LastLayer
+from gaussify import BayesianLogisticRegression, LastLayer, metrics
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.nn import InputsOf, extract_features
 
@@ -131,6 +131,35 @@ def test_uncertainty_splits_the_entropy(model, rows):
     far = model.predict_uncertainty(50.0 * X)
     assert far.epistemic_entropy.shape == (300,)
     assert uncertainty.std.max() > 0.0
+
+
+def test_rows_apart_choose_the_temperature(model, rows):
+    X, y = rows
+    noisy = y.clone()
+    noisy[::3] = (noisy[::3] + 1) % N_CLASSES  # of new rows a third is not what it seems
+    before, latent = model.predict_proba(X), model.predict_latent(X)[0]
+    was = (model.head.alpha_eps_, model.head.temperature_)
+    assert model.calibrate(X, noisy) is model
+    assert model.head.alpha_eps_ == was[0]
+    assert metrics.nll(model.predict_proba(X), noisy) < metrics.nll(before, noisy)
+    factor = model.head.temperature_ / was[1]
+    torch.testing.assert_close(model.predict_latent(X)[0], latent / factor)
+    kept = metrics.nll(model.predict_proba(X), noisy)
+    for other in (0.9, 1.1):  # which no other temperature predicts better
+        model.head.set_params(temperature=other * factor * was[1])
+        assert metrics.nll(model.predict_proba(X), noisy) > kept
+    model.head.set_params(temperature=factor * was[1])
+    assert metrics.nll(model.partial_fit(X, y).predict_proba(X), noisy) < metrics.nll(before, noisy)  # and it stays
+
+
+def test_rows_that_cannot_calibrate_change_nothing(model, rows):
+    X, y = rows
+    before = model.predict_proba(X)
+    with pytest.raises(InvalidArgumentError, match=r"LastLayer\.calibrate must bring labels"):
+        model.calibrate(X)
+    with pytest.raises(InvalidArgumentError, match=r"LastLayer\.calibrate"):
+        model.calibrate(X, y + 1)
+    torch.testing.assert_close(model.predict_proba(X), before)
 
 
 def test_of_a_network_with_its_last_layer(rows):

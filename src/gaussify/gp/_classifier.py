@@ -80,17 +80,19 @@ class GPClassifier(StreamingClassifier):
         the bound on the evidence of the exact model that the posterior of the Gaussian model gives, which learns
         ``alpha_eps`` along (unless it is given). With inducing points and many rows, some rows have no say in that
         search: it begins with the ``alpha_eps`` that predicts them best, and ends before they are predicted worse, as
-        a higher bound need not mean better predictions. If that is at once, the search goes on by the evidence.
+        a higher bound need not mean better predictions. If that is at once, the search goes on by the evidence, with
+        targets of half (or twice) the ``alpha_eps`` for as long as that makes these predictions better.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
         ``criterion``. With ``objective="elbo"`` hyperparameters are learnt with each, and compared by rows that no
         search has seen, or where rows are few by their bounds.
     alpha_eps : float, one per class, "auto" or "per-class"
-        Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.1 (or, from many
-        rows, with 0.02 where the method allows it), and predictions go from 0.1 along a grid from 0.001 to 1 for as
-        long as ``criterion`` and a broad prior improve. With many rows, hyperparameters are then learnt on with the
-        method and number that were chosen, and kept if ``criterion`` improves, by rows that no search has seen. With
-        ``objective="elbo"`` it is learnt along, one number or (``"per-class"``) one for each class.
+        Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.1 (from many rows
+        with 0.02 for ``"variational"`` and 0.001 for ``"moment-ori"``), and predictions go from 0.1 along a grid from
+        0.001 to 1 for as long as ``criterion`` improves, and with few rows a broad prior. With many rows,
+        hyperparameters are then learnt on with the method and number that were chosen, and kept if ``criterion``
+        improves, by rows that no search has seen. With ``objective="elbo"`` it is learnt along, one number or
+        (``"per-class"``) one for each class.
     temperature : float or "auto"
         Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     scaling : {"standard", "quantile", None}

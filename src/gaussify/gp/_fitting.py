@@ -37,6 +37,8 @@ _EXACT_MODEL = "exact model with {}, "
 _MOST_STEPS = 4  # of alpha_eps by a factor of two, one way
 _JUDGED_SHARE = 0.25  # of the rows, up to which they are left out of the search
 
+_Start = Sequence[tuple[Kernel, Float[Tensor, "m d"]]]  # kernels and inducing points that a search sets out from
+
 
 class Found(NamedTuple):
     """What a fit ends with."""
@@ -53,7 +55,7 @@ class _FoundSparse(NamedTuple):
     reports: list[SearchReport]
 
     @property
-    def start(self) -> list[tuple[Kernel, Float[Tensor, "m d"]]]:
+    def start(self) -> _Start:
         """Of a search that goes on from here."""
         return [(own.kernel, own.points) for own in self.features]
 
@@ -123,7 +125,7 @@ class _Fit(NamedTuple):
                 again = self.search(searched, found.start, found.choice, given.label, _again_with(found.choice))
                 found = again if is_better(again.choice, found.choice) else found
         else:
-            found, *others = [self.follow_elbo(searched, start, choice) for choice in self.first_choices()]
+            found, *others = [_ElboSearch(self, searched, own).found(start) for own in self.first_choices()]
             for own in others:
                 found = self.better(own, found)
         if given.n_inducing_predict is not None:
@@ -135,7 +137,7 @@ class _Fit(NamedTuple):
     def search(
         self,
         searched: SortedRows,
-        start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]],
+        start: _Start,
         targets: LabelChoice,
         label: LabelParameters,
         title: str = "",
@@ -145,58 +147,6 @@ class _Fit(NamedTuple):
         settings = self.settings._replace(title=title)
         features, reports = learn_sparse(searched, table, start, settings, learn_points=self.given.learn_inducing)
         return self.judged(features, label, reports)
-
-    def follow_elbo(
-        self, searched: SortedRows, start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]], first: LabelChoice
-    ) -> _FoundSparse:
-        """By the collapsed bound, then by that on the exact model, for as long as judged rows are predicted better.
-
-        Where they never are, the search goes on by the collapsed bound, with targets of whatever alpha_eps leads to
-        hyperparameters that predict them better: halved, or else doubled, for as long as it does.
-        """
-        given, settings = self.given, self.settings._replace(title=_EXACT_MODEL.format(first.method))
-        of_method = given.label._replace(method=first.method)
-
-        def by_bound(start: _FoundSparse, settings: SearchSettings) -> Iterator[ElboRound]:
-            (features,) = start.features
-            return learn_sparse_elbo(
-                searched,
-                self.elbo_family(start.choice),
-                (features.kernel, features.points),
-                settings,
-                learn_points=given.learn_inducing,
-                batch_size=given.batch_size,
-                seed=given.seed,
-            )
-
-        def by_evidence(
-            start: Sequence[tuple[Kernel, Float[Tensor, "m d"]]], targets: LabelChoice, title: str = ""
-        ) -> _FoundSparse:
-            # other targets may suit the hyperparameters better than those they were learnt with
-            label = of_method if self.is_judged else self.label(targets.method, targets.alpha_eps)
-            found = self.search(searched, start, targets, label, title)
-            (bound,) = by_bound(found, settings._replace(max_iter=0))
-            return found._replace(reports=[bound.report])
-
-        best = begin = by_evidence(start, first)
-        for features, alpha_eps, report in by_bound(begin, settings):
-            own = self.judged([features], self.label(first.method, alpha_eps), [report])
-            if self.is_judged and not is_better(own.choice, best.choice):
-                break  # the bound may rise while predictions get worse
-            best = own
-        if best is begin and given.max_iter > 0:
-            best = self.better(by_evidence(begin.start, first, _again_with(first)), begin)
-            ways = (0.5, 2.0) if given.label.alpha_eps is None and first.method is not LikelihoodMethod.GAUSS else ()
-            for factor in ways:
-                before, targets = best, first
-                for _ in range(_MOST_STEPS):
-                    last, targets = best, targets._replace(alpha_eps=factor * targets.alpha_eps)
-                    best = self.better(by_evidence(best.start, targets, _again_with(targets)), best)
-                    if best is last:
-                        break
-                if best is not before:
-                    break
-        return best
 
     def better(self, a: _FoundSparse, b: _FoundSparse) -> _FoundSparse:
         """The better of two, by rows that no search has seen, or else by the bound on the exact model."""
@@ -233,9 +183,70 @@ class _Fit(NamedTuple):
         judge = model.judge(self.rows, self.places)
         return choose_label(judge, some.labels, some.weight, label, self.rows.n_classes, is_held_out=self.is_judged)
 
-    def label(self, method: LikelihoodMethod, alpha_eps: Float[Tensor, "*c"]) -> LabelParameters:
-        """Label parameters of which the temperature alone may be left to choose."""
+    def label(self, method: LikelihoodMethod, alpha_eps: Float[Tensor, "*c"] | None) -> LabelParameters:
+        """Label parameters of which the temperature may be left to choose, and alpha_eps if it is None."""
         return self.given.label._replace(method=method, alpha_eps=alpha_eps)
+
+
+class _ElboSearch(NamedTuple):
+    """With the targets of one method: by the collapsed bound, then by that on the exact model."""
+
+    fit: _Fit
+    searched: SortedRows
+    first: LabelChoice
+
+    def found(self, start: _Start) -> _FoundSparse:
+        """What the bound on the exact model leads to, for as long as judged rows are predicted better.
+
+        Where they never are, the search goes on by the collapsed bound, with targets of whatever alpha_eps leads to
+        hyperparameters that predict them better: halved, or else doubled, for as long as it does.
+        """
+        fit, first = self.fit, self.first
+        best = begin = self.by_evidence(start, first)
+        for features, alpha_eps, report in self.by_bound(begin, fit.given.max_iter):
+            own = fit.judged([features], fit.label(first.method, alpha_eps), [report])
+            if fit.is_judged and not is_better(own.choice, best.choice):
+                break  # the bound may rise while predictions get worse
+            best = own
+        if best is not begin or fit.given.max_iter == 0:
+            return best
+        best = fit.better(self.by_evidence(begin.start, first, again=True), begin)
+        if fit.given.label.alpha_eps is not None or first.method is LikelihoodMethod.GAUSS:
+            return best
+        smaller = self.along(0.5, best)
+        return smaller if smaller is not best else self.along(2.0, best)
+
+    def along(self, factor: float, best: _FoundSparse) -> _FoundSparse:
+        """What is found with alpha_eps times this factor, time and again, while that is better."""
+        targets = self.first
+        for _ in range(_MOST_STEPS):
+            targets = targets._replace(alpha_eps=factor * targets.alpha_eps)
+            own = self.by_evidence(best.start, targets, again=True)
+            if not is_better(own.choice, best.choice):
+                break
+            best = own
+        return best
+
+    def by_evidence(self, start: _Start, targets: LabelChoice, *, again: bool = False) -> _FoundSparse:
+        fit = self.fit
+        # other targets may suit the hyperparameters better than those they were learnt with
+        alpha_eps = fit.given.label.alpha_eps if fit.is_judged else targets.alpha_eps
+        title = _again_with(targets) if again else ""
+        found = fit.search(self.searched, start, targets, fit.label(targets.method, alpha_eps), title)
+        (bound,) = self.by_bound(found, max_iter=0)
+        return found._replace(reports=[bound.report])
+
+    def by_bound(self, start: _FoundSparse, max_iter: int) -> Iterator[ElboRound]:
+        fit, (features,) = self.fit, start.features
+        return learn_sparse_elbo(
+            self.searched,
+            fit.elbo_family(start.choice),
+            (features.kernel, features.points),
+            fit.settings._replace(title=_EXACT_MODEL.format(self.first.method), max_iter=max_iter),
+            learn_points=fit.given.learn_inducing,
+            batch_size=fit.given.batch_size,
+            seed=fit.given.seed,
+        )
 
 
 def _again_with(targets: LabelChoice) -> str:

@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
-from gaussify._estimators import unchanged_on_error, unpacking
+from gaussify._estimators import best_temperature, unchanged_on_error, unpacking
 from gaussify._persistence import read_model, write_model
 from gaussify._validation import as_labels, check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
@@ -145,12 +145,26 @@ class LastLayer(nn.Module):
         self.n_classes = n_classes
         return self
 
+    def calibrate(self: _Layer, data: Any, y: Any = None) -> _Layer:
+        """Choose the temperature by rows that neither the network nor this layer has learnt from.
+
+        Leaving rows out cannot tell what the features have seen of them, so that a layer on the very rows its network
+        was trained with is too sure of itself. What else was ``"auto"`` stays what was chosen; all of these are
+        parameters of the head from then on.
+        """
+        head, owner = self.head, "LastLayer.calibrate"
+        X, y = _labelled(self._extract(data, y), owner)
+        labels = as_labels(y, n_classes=self.n_classes, owner=owner)
+        mean, variance = (torch.from_numpy(part) for part in head.predict_latent(X))
+        factor = best_temperature(head.likelihood_, mean, variance, labels, torch.ones(len(labels)).double())
+        chosen = {name: getattr(head, f"{name}_") for name in ("method", "alpha_eps", "prior_variance", "dispersion")}
+        head.set_params(**chosen, temperature=factor * head.temperature_)
+        return self
+
     def unlearn(self: _Layer, data: Any, y: Any = None) -> _Layer:
         """Take out rows that were learnt before, as if they had never come."""
-        rows = self._extract(data, y)
-        if rows.y is None:
-            raise InvalidArgumentError("'data' of LastLayer.unlearn must bring labels.")
-        self.head.unlearn(rows.X.double().numpy(), rows.y.numpy())
+        X, y = _labelled(self._extract(data, y), "LastLayer.unlearn")
+        self.head.unlearn(X, y.numpy())
         return self
 
     def merge(self: _Layer, other: Any) -> _Layer:
@@ -238,13 +252,10 @@ class LastLayer(nn.Module):
     ) -> None:
         n_rows = 0
         for rows in self._blocks(data, y) if cache is None else [self._extract(data, y, cache)]:
-            if rows.y is None:
-                raise InvalidArgumentError(
-                    "'data' of LastLayer must bring labels to learn from: batches of (inputs, y)."
-                )
+            X, own = _labelled(rows, "LastLayer")
             owner = "LastLayer (partial_fit takes n_classes for more)"
-            labels = as_labels(rows.y, n_classes=n_classes, owner=owner).numpy()
-            head.partial_fit(rows.X.double().numpy(), labels, classes=np.arange(n_classes))
+            labels = as_labels(own, n_classes=n_classes, owner=owner).numpy()
+            head.partial_fit(X, labels, classes=np.arange(n_classes))
             n_rows += len(labels)
         if not n_rows:
             raise InvalidArgumentError("'data' of LastLayer must hold at least one batch.")
@@ -260,3 +271,9 @@ class LastLayer(nn.Module):
                 waiting = []
         if waiting:
             yield joined(waiting)
+
+
+def _labelled(rows: Features, owner: str) -> tuple[Float64[np.ndarray, "n d"], Int64[Tensor, " n"]]:
+    if rows.y is None:
+        raise InvalidArgumentError(f"'data' of {owner} must bring labels: batches of (inputs, y).")
+    return rows.X.double().numpy(), rows.y
