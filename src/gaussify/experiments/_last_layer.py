@@ -4,7 +4,9 @@ A convolutional network is trained with cross-entropy once. Each contender then 
 from the images it was trained on (``training``) or from as many that it has not seen (``held out``):
 
 - ``network``: its own last layer and softmax, nothing learnt.
+- ``network, calibrated``: its logits divided by a temperature, chosen by a few images that nothing was trained on.
 - ``gaussify``: :class:`~gaussify.LastLayer` as it comes.
+- ``gaussify, calibrated``: the same with a temperature chosen by those images.
 - ``laplace``: laplace-torch, full covariance of the last layer's weights around the trained ones, prior precision by
   marginal likelihood, probabilities by its probit approximation.
 - ``vbll``: a variational Bayesian last layer with full covariances, trained by AdamW on features.
@@ -26,19 +28,22 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from gaussify import datasets, metrics
+from gaussify._estimators import best_temperature
 from gaussify._optional import import_optional
 from gaussify.experiments._image_nets import load_images
 from gaussify.experiments._networks import MNISTNet, made, scores
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, group, mean_and_error
 from gaussify.experiments._training import Recipe, outputs_of, steps_down, train
-from gaussify.nn import InputsOf, extract_features
+from gaussify.likelihoods import SoftmaxLikelihood
+from gaussify.nn import InputsOf, LastLayer, extract_features
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
 _SCORES = {"seconds": 2, "error_pct": 3, "nll": 4, "ece": 4, "auroc": 4}
 _N_CLASSES = 10
 _BATCH = 500
 
+_Rows = tuple[Tensor, Tensor]
 Predict = Callable[[Tensor], Float[Tensor, "n c"]]
 
 
@@ -59,9 +64,12 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     other = torch.as_tensor(load_images(settings["ood"]).X_test)[: settings["n_test"]]
     network = _trained(settings, X[:n], y[:n], number)
     rows = slice(0, n) if task["rows"] == "training" else slice(n, 2 * n)
-    learn = {"network": _network, "gaussify": _gaussify, "laplace": _laplace, "vbll": _vbll}[str(task["contender"])]
+    name, _, calibrated = str(task["contender"]).partition(", ")
+    few = slice(2 * n, 2 * n + settings["n_calibrate"])
+    apart = (X[few], y[few]) if calibrated else None
+    learn = _CONTENDERS[name]
     start = time.perf_counter()
-    predict = learn(network, X[rows], y[rows], settings)
+    predict = learn(network, X[rows], y[rows], apart, settings)
     seconds = time.perf_counter() - start
     probs = predict(X_test).double()
     own = scores(probs.clamp_min(1e-30).log(), y_test)
@@ -81,19 +89,24 @@ def _trained(settings: Settings, X: Tensor, y: Tensor, seed: int) -> nn.Module:
     return network.requires_grad_(True).eval()
 
 
-def _network(network: nn.Module, X: Tensor, y: Tensor, settings: Settings) -> Predict:
-    return lambda images: outputs_of(network, images).softmax(-1)
+def _network(network: nn.Module, X: Tensor, y: Tensor, apart: _Rows | None, settings: Settings) -> Predict:
+    temperature = 1.0
+    if apart is not None:
+        logits, labels = outputs_of(network, apart[0]).double(), apart[1]
+        likelihood, weight = SoftmaxLikelihood(_N_CLASSES), torch.ones(len(labels)).double()
+        temperature = best_temperature(likelihood, logits, torch.zeros_like(logits), labels, weight)
+    return lambda images: (outputs_of(network, images) / temperature).softmax(-1)
 
 
-def _gaussify(network: nn.Module, X: Tensor, y: Tensor, settings: Settings) -> Predict:
-    from gaussify import LastLayer
-
+def _gaussify(network: nn.Module, X: Tensor, y: Tensor, apart: _Rows | None, settings: Settings) -> Predict:
     model = LastLayer.of(network, progress=False, batch_size=_BATCH).fit(X, y)
+    if apart is not None:
+        model.calibrate(*apart)
     model.predict_proba(X[:1])
     return model.predict_proba
 
 
-def _laplace(network: nn.Module, X: Tensor, y: Tensor, settings: Settings) -> Predict:
+def _laplace(network: nn.Module, X: Tensor, y: Tensor, apart: None, settings: Settings) -> Predict:
     laplace = import_optional("laplace", extra="peers", needed_by="the contender 'laplace'")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -109,7 +122,7 @@ def _laplace(network: nn.Module, X: Tensor, y: Tensor, settings: Settings) -> Pr
     return predict
 
 
-def _vbll(network: nn.Module, X: Tensor, y: Tensor, settings: Settings) -> Predict:
+def _vbll(network: nn.Module, X: Tensor, y: Tensor, apart: None, settings: Settings) -> Predict:
     vbll = import_optional("vbll", extra="peers", needed_by="the contender 'vbll'")
     body = InputsOf(network)
     features = extract_features(body, X, batch_size=_BATCH, progress=False).X
@@ -130,6 +143,14 @@ def _vbll(network: nn.Module, X: Tensor, y: Tensor, settings: Settings) -> Predi
             return layer(extract_features(body, images, batch_size=_BATCH, progress=False).X).predictive.probs
 
     return predict
+
+
+_CONTENDERS: dict[str, Callable[..., Predict]] = {
+    "network": _network,
+    "gaussify": _gaussify,
+    "laplace": _laplace,
+    "vbll": _vbll,
+}
 
 
 def _summarise(records: list[Record]) -> list[Record]:
@@ -157,22 +178,23 @@ def _draw(records: list[Record], folder: Path) -> None:
 
 def _draw_contender(axis: Any, records: list[Record], name: str, colour: str) -> None:
     nll = [float(record["nll"]) for record in records]  # type: ignore[arg-type]
-    if name == "network":
-        axis.axhline(sum(nll) / len(nll), color=colour, ls="--", label=name)
+    if name.startswith("network"):
+        axis.axhline(sum(nll) / len(nll), color=colour, ls="--" if name == "network" else ":", label=name)
     else:
         axis.scatter([record["seconds"] for record in records], nll, color=colour, label=name, zorder=3)
 
 
 _COMMON: Settings = {
-    "dataset": "mnist",
-    "ood": "fashion-mnist",
+    "dataset": "fashion-mnist",
+    "ood": "mnist",
     "width": 0.5,
     "n_train": 10_000,
+    "n_calibrate": 1000,
     "n_test": 10_000,
     "n_epochs": 5,
     "vbll_rate": 3e-3,
     "vbll_epochs": 30,
-    "contenders": ["network", "gaussify", "laplace", "vbll"],
+    "contenders": ["network", "network, calibrated", "gaussify", "gaussify, calibrated", "laplace", "vbll"],
     "n_seeds": 3,
 }
 register(
@@ -188,11 +210,12 @@ register(
                 "n_train": 300,
                 "n_test": 100,
                 "n_epochs": 1,
-                "contenders": ["network", "gaussify"],
+                "n_calibrate": 100,
+                "contenders": ["network", "network, calibrated", "gaussify", "gaussify, calibrated"],
                 "n_seeds": 1,
             },
             "laptop": _COMMON,
-            "paper": {**_COMMON, "width": 1.0, "n_train": 30_000, "n_epochs": 10, "n_seeds": 10},
+            "paper": {**_COMMON, "width": 1.0, "n_train": 25_000, "n_epochs": 10, "n_seeds": 10},
         },
         tasks=_tasks,
         run=_run,

@@ -120,13 +120,13 @@ def matched_cross_entropy(
     options = gaussians, weight, label_smoothing, how
     if labels.is_cpu and not 0 <= ignore_index < n_classes and not torch.compiler.is_compiling():
         with suppress(IndexError, RuntimeError):  # of a label outside: to be ignored, or wrong
-            return _label_loss(logits, labels, *options, is_kept=None).reshape(_reduced_shape(target, how))
+            return _shaped(_label_loss(logits, labels, *options, is_kept=None), target, how)
     is_kept = labels != ignore_index
     labels = torch.where(is_kept, labels, 0)
     if labels.is_cpu and not torch.compiler.is_compiling():
         with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
             as_labels(labels, n_classes=n_classes, owner=owner)
-    return _label_loss(logits, labels, *options, is_kept=is_kept).reshape(_reduced_shape(target, how))
+    return _shaped(_label_loss(logits, labels, *options, is_kept=is_kept), target, how)
 
 
 def matched_binary_cross_entropy_with_logits(
@@ -243,8 +243,10 @@ def _label_loss(
     normaliser = gaussians.log_normaliser(labels, logits.shape[1])
     are_alike = weight is None and is_kept is None
     if are_alike and how is not Reduction.NONE and not isinstance(normaliser, Tensor):
-        total = label_error_sum(logits, labels, gaussians)
-        return total / len(labels) + normaliser if how is Reduction.MEAN else total + len(labels) * normaliser
+        n = len(labels)
+        mean_factor = 1.0 / n if n else math.nan
+        factor, shift = (mean_factor, normaliser) if how is Reduction.MEAN else (1.0, n * normaliser)
+        return label_error_sum(logits, labels, gaussians, factor, shift)
     losses = label_errors(logits, labels, gaussians) + normaliser
     count = torch.ones_like(losses) if weight is None else weight.to(losses)[labels]
     if weight is not None:  # of a smoothed label, as that of its classes
@@ -260,8 +262,9 @@ def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int]) -> Tensor:
     return losses.sum() if how is Reduction.SUM else losses.mean()
 
 
-def _reduced_shape(target: Tensor, how: Reduction) -> Sequence[int]:
-    return target.shape if how is Reduction.NONE else ()
+def _shaped(loss: Tensor, target: Tensor, how: Reduction) -> Tensor:
+    """The losses of rows as labels are."""
+    return loss.reshape(target.shape) if how is Reduction.NONE else loss
 
 
 def _check_values(values: Tensor, *, name: str, owner: str, **limits: float) -> None:
