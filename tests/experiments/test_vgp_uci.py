@@ -20,11 +20,17 @@ def test_every_choice_is_there_with_both_temperatures(results):
     records, _ = results
     settings = get("vgp-uci").settings("smoke")
     choices = group(records, "objective", "method", "alpha_eps", "temperature")
-    assert len(choices) == 2 * len(METHODS) * (1 + len(settings["alpha_eps"]))
+    assert len(choices) == 2 * (len(METHODS) * (1 + len(settings["alpha_eps"])) + 1)
     assert all([record["split"] for record in own] == [0, 1] for own in choices.values())
     assert all(record["used_temperature"] == 1.0 for record in records if record["temperature"] == "one")
     elbo = [record for record in records if record["objective"] == "elbo"]
+    assert all(record["learnt_by"] == "elbo" for record in elbo)  # rows are few
     assert all(record["used_alpha_eps"] not in settings["alpha_eps"] for record in elbo)
+    longer, matched = (
+        [r["n_iterations"] for r in records if (r["objective"], r["method"], r["alpha_eps"]) == (name, "moment", 0.2)]
+        for name in ("matched, longer", "matched")
+    )
+    assert max(longer) > max(matched)
 
 
 def test_the_best_choice_is_one_for_all_splits():
@@ -49,10 +55,12 @@ def test_the_summary_compares_with_the_best_choice(results):
     records, folder = results
     rows = get("vgp-uci").summarise(records)
     assert [(row["temperature"], row["objective"]) for row in rows] == [
-        (temperature, objective) for temperature in ("chosen", "one") for objective in ("elbo", "matched")
+        (temperature, objective)
+        for temperature in ("chosen", "one")
+        for objective in ("elbo", "matched", "matched, longer")
     ]
-    for elbo, matched in zip(rows[::2], rows[1::2], strict=True):
-        assert elbo["lowest"] == (elbo["nll"] <= matched["nll"])
+    for elbo, matched, longer in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
+        assert elbo["lowest"] == (elbo["nll"] <= min(matched["nll"], longer["nll"]))
         own = [r for r in records if r["objective"] == "matched" and r["temperature"] == matched["temperature"]]
         means = [np.mean([r["nll"] for r in some]) for some in group(own, "method", "alpha_eps").values()]
         assert matched["nll"] == pytest.approx(min(means), abs=1e-4)

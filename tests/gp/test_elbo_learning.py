@@ -239,6 +239,7 @@ def test_it_ends_before_rows_that_it_has_not_seen_are_predicted_worse(monkeypatc
     assert left == [-0.1]  # the round after the worse one did not happen
     assert model.score_ == -0.3
     assert model.n_iter_ == 3  # two of four rounds, of six steps in all
+    assert model.objective_ == "elbo"
 
 
 @pytest.mark.parametrize("third", [-0.55, -0.4], ids=["worse", "better"])
@@ -246,7 +247,8 @@ def test_if_the_bound_misleads_the_search_goes_on_by_the_evidence(monkeypatch, t
     left = judge(monkeypatch, -0.5, -0.6, third, -0.6, -0.6)
     model = GPClassifier(**MANY).fit(X, Y)
     assert not left
-    assert (model.score_, model.n_iter_, model.alpha_eps_) == (max(third, -0.5), 0, pytest.approx(0.03))
+    assert (model.score_, model.alpha_eps_, model.objective_) == (max(third, -0.5), pytest.approx(0.03), "matched")
+    assert model.n_iter_ > 0
     monkeypatch.undo()
     # the search begins with these targets
     matched = GPClassifier(**MANY | {"objective": "matched"}, alpha_eps=0.02, temperature=1.0).fit(X, Y)
@@ -280,6 +282,35 @@ def test_alpha_eps_of_targets_goes_where_predictions_get_better(monkeypatch, sco
     kept = next(points for alpha_eps, points in used[1:] if alpha_eps == pytest.approx(best))
     assert model.score_ == max([-0.48, *scores])
     np.testing.assert_allclose(model.inducing_points_, kept)
+
+
+def test_numbers_per_class_are_one_for_each_whatever_is_kept():
+    for max_iter in (0, 6):
+        model = GPClassifier(**MANY | {"max_iter": max_iter}, alpha_eps="per-class").fit(X, Y)
+        assert np.shape(model.alpha_eps_) == (3,)
+
+
+def test_a_class_of_one_row_takes_part_in_the_search(monkeypatch):
+    seen, learn = [], fitting.learn_sparse
+    monkeypatch.setattr(fitting, "learn_sparse", lambda rows, *rest, **k: seen.append(rows) or learn(rows, *rest, **k))
+    labels = np.zeros(300, dtype=int)
+    labels[7] = 1
+    GPClassifier(n_inducing=8, sample_size=60, max_iter=2).fit(X, labels)
+    assert len(seen[0].labels) < 300
+    assert set(seen[0].labels.tolist()) == {0, 1}
+
+
+def test_each_method_begins_as_it_would_alone():
+    common = MANY | {"max_iter": 4}
+    alone = [GPClassifier(**common, method=m).fit(X, Y) for m in ("variational", "moment", "laplace", "moment-ori")]
+    best = max(alone, key=lambda model: model.score_)
+    auto = GPClassifier(**common, method="auto").fit(X, Y)
+    assert (auto.method_, auto.score_) == (best.method_, pytest.approx(best.score_, rel=1e-9))
+
+
+def test_kernels_come_back_without_gradients():
+    model = GPClassifier(**MANY, batch_size=100).fit(X, Y)
+    assert all(parameter.grad is None for parameter in model.kernel_.parameters())
 
 
 def test_a_given_alpha_eps_is_that_of_all_targets(monkeypatch):

@@ -591,8 +591,11 @@ def test_other_warnings_come_through():
 # --- how labels become Gaussians ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("is_held_out", "expected"), [(True, 0.001), (False, 0.05)])
-def test_alpha_eps_has_a_prior_unless_rows_are_held_out(is_held_out, expected):
+@pytest.mark.parametrize(
+    ("are_held_out", "criterion", "expected"),
+    [(True, Criterion.LEAVE_ONE_OUT, 0.001), (False, Criterion.LEAVE_ONE_OUT, 0.05), (True, Criterion.TRAINING, 0.05)],
+)
+def test_alpha_eps_has_a_prior_unless_rows_are_held_out(are_held_out, criterion, expected):
     labels = torch.tensor([0, 1, 2] * 4)
     parameters = LabelParameters(
         LikelihoodMethod.LAPLACE,
@@ -600,12 +603,12 @@ def test_alpha_eps_has_a_prior_unless_rows_are_held_out(is_held_out, expected):
         1.0,
         LikelihoodKind.SOFTMAX,
         1.0,
-        Criterion.LEAVE_ONE_OUT,
+        criterion,
         PredictiveMethod.QUADRATURE,
     )
 
     def judge(table, leave_one_out):  # the smaller alpha_eps, the surer are rows of their labels
         return table.mean[labels], torch.full((12, 3), 1e-6).double()
 
-    found = choose_label(judge, labels, torch.ones(12).double(), parameters, 3, is_held_out=is_held_out)
+    found = choose_label(judge, labels, torch.ones(12).double(), parameters, 3, are_held_out=are_held_out)
     assert found.alpha_eps.item() == expected

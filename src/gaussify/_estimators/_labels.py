@@ -95,12 +95,15 @@ def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool
             f"{owner} has no method='gauss' with likelihood='logistic': least squares on 0 and 1 puts every latent "
             "where the sigmoid says 1. likelihood='auto' takes two latents."
         )
-    per_class = may_be_per_class and isinstance(estimator.alpha_eps, str) and estimator.alpha_eps == PER_CLASS
-    alpha_eps = (
-        None
-        if is_auto(estimator.alpha_eps) or per_class
-        else checked_positive(estimator, "alpha_eps", np.shape(estimator.alpha_eps))
-    )
+    words = [_AUTO, PER_CLASS] if may_be_per_class else [_AUTO]
+    is_word = isinstance(estimator.alpha_eps, str)
+    if is_word and estimator.alpha_eps not in words:
+        allowed = " or ".join(map(repr, words))
+        raise InvalidArgumentError(
+            f"The 'alpha_eps' parameter of {owner} must be a number, one per class, or {allowed}; got "
+            f"{estimator.alpha_eps!r}."
+        )
+    alpha_eps = None if is_word else checked_positive(estimator, "alpha_eps", np.shape(estimator.alpha_eps))
     if alpha_eps is not None and bool((alpha_eps < _LEAST_ALPHA).any()):
         raise InvalidArgumentError(
             f"The 'alpha_eps' parameter of {owner} must be at least {_LEAST_ALPHA:g}; got {estimator.alpha_eps}."
@@ -118,7 +121,7 @@ def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool
         label_variance=float(checked_positive(estimator, "label_variance")),
         criterion=option("criterion", Criterion),
         predictive=option("predictive", PredictiveMethod),
-        alpha_per_class=per_class,
+        alpha_per_class=is_word and estimator.alpha_eps == PER_CLASS,
     )
 
 

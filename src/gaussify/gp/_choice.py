@@ -21,7 +21,8 @@ from gaussify._estimators import (
 from gaussify.gp._models import Latents
 from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PseudoTargets
 
-# make more of many rows; with few, kernels learnt with them are too sure of themselves; other methods see but noise
+# Kernels learnt with small values make more of many rows, but of few rows are too sure of themselves. With the other
+# methods they explain labels as noise.
 _SHARP_ALPHA = {LikelihoodMethod.VARIATIONAL: 0.02, LikelihoodMethod.MOMENT_ORI: 0.001}
 
 
@@ -42,18 +43,19 @@ def choose_label(
     given: LabelParameters,
     n_classes: int,
     *,
-    is_held_out: bool,
+    are_held_out: bool,
 ) -> LabelChoice:
     """Return the best numbers where they are not given; ``judge`` gives the latents of rows for a target table.
 
-    Rows that a flexible kernel was learnt from are predicted ever better by a smaller alpha_eps: unless they are held
-    out of all that, it has a prior.
+    Rows that a flexible kernel was learnt from are predicted ever better by a smaller alpha_eps, which therefore has a
+    prior, unless rows are held out of the search and left out of the posterior.
     """
     attempt = partial(_attempt, judge, labels, weight, given, n_classes)
     methods, alpha_eps = given.methods(n_classes), given.alpha_eps
     method = methods[0]
     if alpha_eps is None or len(methods) > 1:
-        prior_weight = 1.0 / float(weight.sum()) if alpha_eps is None and not is_held_out else 0.0
+        is_fair = are_held_out and given.criterion is Criterion.LEAVE_ONE_OUT
+        prior_weight = 0.0 if is_fair or alpha_eps is not None else 1.0 / float(weight.sum())
 
         def score(choice: LabelChoice) -> float:
             return _score(choice) + prior_weight * float(log_prior_of_alpha(choice.alpha_eps.log()))

@@ -37,7 +37,7 @@ from gaussify.gp._kernels import kernel_form, make_kernel
 from gaussify.gp._model_file import pack_choice, pack_model, unpack_choice, unpack_model, unpack_scaling
 from gaussify.gp._models import LatentModel, LatentPosterior, Latents, SparseModel
 from gaussify.gp._objective import SortedRows
-from gaussify.gp._parameters import Given, checked_parameters
+from gaussify.gp._parameters import Given, Objective, checked_parameters
 from gaussify.gp._scaling import Scaling, fit_scaling
 from gaussify.gp._search import SearchReport
 from gaussify.likelihoods import ClassLikelihood
@@ -111,7 +111,8 @@ class GPClassifier(StreamingClassifier):
     max_iter : int
         Iterations of each search at most; 0 leaves kernel and inducing points where they begin.
     tol : float
-        The search ends when ten iterations together improve the objective by less than this for each row.
+        The search ends when ten iterations together improve the objective by less than this for each row; with steps
+        of which each has other rows, when a quarter of ``max_iter`` does.
     label_variance : float
         Variance of a label for ``method="gauss"``.
     criterion : {"leave-one-out", "training"}
@@ -131,7 +132,7 @@ class GPClassifier(StreamingClassifier):
     verbose : bool
         Whether to print the progress of the search.
     random_state : int
-        Seed of the first inducing points.
+        Seed of the first inducing points, and with ``objective="elbo"`` of rows for each step and of samples.
 
     Attributes
     ----------
@@ -146,8 +147,11 @@ class GPClassifier(StreamingClassifier):
     score_ : float
         Mean log-likelihood of a row by ``criterion``, with these numbers.
     objective_value_ : float
-        At the hyperparameters that were learnt: evidence or bound of the rows that they were learnt from, and the
-        log-density of their priors.
+        At the hyperparameters that were learnt: evidence or (``objective="elbo"``) bound of the rows that they were
+        learnt from, and the log-density of their priors. Either is of the model at temperature one.
+    objective_ : {"matched", "elbo"}
+        By which the hyperparameters that were kept were learnt: with ``objective="elbo"`` and many rows, "matched" if
+        the bound never led to better predictions.
     search_ : list of SearchReport
         How the search that was kept went, for each kernel.
     n_iter_ : int
@@ -177,6 +181,7 @@ class GPClassifier(StreamingClassifier):
     n_features_in_: int
     n_rows_seen_: int
     objective_value_: float
+    objective_: str
     search_: list[SearchReport]
     _given: Given
     _params_of_fit: dict[str, Any]
@@ -311,6 +316,7 @@ class GPClassifier(StreamingClassifier):
             "n_rows_seen": self.n_rows_seen_,
             "objective_value": self.objective_value_,
             "search": [list(report) for report in self.search_],
+            "objective": self.objective_,
             "scaling_is_clamped": self._scaling.is_clamped,
             "choice": choice.config,
             "model": model.config,
@@ -369,6 +375,7 @@ class GPClassifier(StreamingClassifier):
         self.objective_value_ = float(config["objective_value"])
         self.search_ = [SearchReport(*report) for report in config["search"]]
         expect(len(self.search_) > 0, "there was a search")
+        self.objective_ = str(Objective(config["objective"]))
 
     @property
     def n_iter_(self) -> int:
@@ -478,7 +485,8 @@ class GPClassifier(StreamingClassifier):
         )
         if isinstance(given.inducing, Tensor):
             given = given._replace(inducing=self._scaled(given.inducing.numpy()))
-        self._model, self._choice, self.search_ = fit_model(given, rows, self.kernel, owner=owner)
+        self._model, self._choice, self.search_, objective = fit_model(given, rows, self.kernel, owner=owner)
+        self.objective_ = str(objective)
         self.objective_value_ = sum(report.value for report in self.search_)
 
     def _probs(self, X: Floats) -> Floats:

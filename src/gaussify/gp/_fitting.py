@@ -4,7 +4,8 @@ Where rows are many, those that predictions are judged by take no part in any se
 by them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +28,7 @@ from gaussify.gp._learning import (
     learn_sparse_elbo,
     with_more_points,
 )
-from gaussify.gp._models import InducingFeatures, LatentModel, SparseModel
+from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, SparseModel
 from gaussify.gp._objective import SortedRows
 from gaussify.gp._parameters import Given, Objective
 from gaussify.gp._search import SearchReport
@@ -35,7 +36,7 @@ from gaussify.likelihoods import LikelihoodMethod
 
 _EXACT_MODEL = "exact model with {}, "
 _MOST_STEPS = 4  # of alpha_eps by a factor of two, one way
-_JUDGED_SHARE = 0.25  # of the rows, up to which they are left out of the search
+_HELD_OUT_SHARE = 0.25  # of the rows, up to which they are left out of the search
 
 _Start = Sequence[tuple[Kernel, Float[Tensor, "m d"]]]  # kernels and inducing points that a search sets out from
 
@@ -46,6 +47,7 @@ class Found(NamedTuple):
     model: LatentModel
     choice: LabelChoice
     reports: list[SearchReport]
+    learnt_by: Objective
 
 
 class _FoundSparse(NamedTuple):
@@ -53,6 +55,7 @@ class _FoundSparse(NamedTuple):
     model: SparseModel
     choice: LabelChoice
     reports: list[SearchReport]
+    learnt_by: Objective
 
     @property
     def start(self) -> _Start:
@@ -74,65 +77,80 @@ def fit_model(given: Given, rows: SortedRows, kernel: Any, *, owner: str) -> Fou
     owner : str
         Name of the estimator, for errors.
     """
-    fit = _Fit.of(given, rows)
-    first = first_choice(given.label, rows.n_classes, many_rows=fit.is_judged)
-    _, table = make_table(given.label, rows.n_classes, first)
-    own = make_kernel(kernel, *first_scales(rows, table), owner=owner)
-    return fit.exact(own, first) if given.n_inducing is None else fit.sparse(own, first)
+    fit = _Fit.of(given, rows, partial(make_kernel, kernel, owner=owner))
+    return fit.exact() if given.n_inducing is None else fit.sparse()
 
 
 class _Fit(NamedTuple):
     given: Given
     rows: SortedRows
+    make_kernel: Callable[..., Kernel]  # from first scales
     places: Int[Tensor, " k"]  # of rows that predictions are judged by
-    is_judged: bool  # whether these take no part in a search
+    holds_out: bool  # whether these take no part in a search
     settings: SearchSettings
 
     @classmethod
-    def of(cls, given: Given, rows: SortedRows) -> "_Fit":
+    def of(cls, given: Given, rows: SortedRows, make_kernel: Callable[..., Kernel]) -> "_Fit":
         # rows are in the order of a hash within each class, so those at regular distances are a sample
         n = len(rows.labels)
         places = torch.linspace(0, n - 1, min(n, given.sample_size), dtype=torch.float64).round().long()
+        holds_out = given.n_inducing is not None and len(places) <= _HELD_OUT_SHARE * n
+        if holds_out:  # but not all rows of a class
+            counts, held_out = (part.bincount(minlength=rows.n_classes) for part in (rows.labels, rows.labels[places]))
+            places = places[(held_out < counts)[rows.labels[places]]]
         settings = SearchSettings(given.shared_kernel, given.max_iter, given.tol, given.verbose)
-        is_judged = given.n_inducing is not None and len(places) <= _JUDGED_SHARE * n
-        return cls(given, rows, places, is_judged, settings)
+        return cls(given, rows, make_kernel, places, holds_out and len(places) > 0, settings)
 
-    def exact(self, kernel: Kernel, first: LabelChoice) -> Found:
+    def exact(self) -> Found:
         given, rows = self.given, self.rows
-        _, table = make_table(given.label, rows.n_classes, first)
-        model, reports = learn_exact(rows, table, kernel, self.settings)
         if given.objective is Objective.MATCHED:
-            return Found(model, self.choose(model, given.label), reports)
-        (matched,), found = model.kernels, []
+            model, reports = self.exact_start(self.first_choices()[0])
+            return Found(model, self.choose(model, given.label), reports, Objective.MATCHED)
+        found = []
         for choice in self.first_choices():
+            (kernel,) = self.exact_start(choice)[0].kernels
             settings = self.settings._replace(title=_EXACT_MODEL.format(choice.method))
-            found.append((choice.method, *learn_exact_elbo(rows, self.elbo_family(choice), matched, settings)))
+            found.append((choice.method, *learn_exact_elbo(rows, self.elbo_family(choice), kernel, settings)))
         method, model, alpha_eps, report = max(found, key=lambda own: own[-1].value)
-        return Found(model, self.choose(model, self.label(method, alpha_eps)), [report])
+        return Found(model, self.choose(model, self.label(method, alpha_eps)), [report], Objective.ELBO)
 
-    def sparse(self, kernel: Kernel, first: LabelChoice) -> Found:
+    def exact_start(self, first: LabelChoice) -> tuple[ExactModel, list[SearchReport]]:
+        """By the evidence, with the first targets."""
+        _, table = make_table(self.given.label, self.rows.n_classes, first)
+        kernel = self.make_kernel(*first_scales(self.rows, table))
+        return learn_exact(self.rows, table, kernel, self.settings)
+
+    def sparse(self) -> Found:
         given = self.given
-        searched = self.rows.without(self.places) if self.is_judged else self.rows
-        points = given.inducing
-        if isinstance(points, InducingInit):
-            assert given.n_inducing is not None
-            points = first_points(points, given.n_inducing, searched.features, searched.weight, kernel, given.seed)
-        start = [(kernel, points)]
+        searched = self.rows.without(self.places) if self.holds_out else self.rows
+        first, *other_methods = self.first_choices()
+        start = self.sparse_start(searched, first)
         if given.objective is Objective.MATCHED:
             found = self.search(searched, start, first, given.label)
-            if self.is_judged and given.max_iter > 0 and have_other_targets(found.choice, first):
+            if self.holds_out and given.max_iter > 0 and have_other_targets(found.choice, first):
                 # other hyperparameters may be better for the targets that were chosen
                 again = self.search(searched, found.start, found.choice, given.label, _again_with(found.choice))
                 found = again if is_better(again.choice, found.choice) else found
         else:
-            found, *others = [_ElboSearch(self, searched, own).found(start) for own in self.first_choices()]
-            for own in others:
-                found = self.better(own, found)
+            found = _ElboSearch(self, searched, first).run(start)
+            for other in other_methods:
+                own = _ElboSearch(self, searched, other).run(self.sparse_start(searched, other))
+                found = own if self.prefers(own, found) else found
         if given.n_inducing_predict is not None:
             features = with_more_points(found.features, given.n_inducing_predict, searched, given.seed)
             chosen = self.label(found.choice.method, found.choice.alpha_eps)
-            found = self.judged(features, chosen, found.reports)
-        return Found(*found[1:])
+            found = self.judged(features, chosen, found.reports, found.learnt_by)
+        return Found(found.model, found.choice, found.reports, found.learnt_by)
+
+    def sparse_start(self, searched: SortedRows, first: LabelChoice) -> _Start:
+        """Kernel and inducing points before anything is learnt."""
+        given = self.given
+        _, table = make_table(given.label, self.rows.n_classes, first)
+        kernel, points = self.make_kernel(*first_scales(self.rows, table)), given.inducing
+        if isinstance(points, InducingInit):
+            assert given.n_inducing is not None
+            points = first_points(points, given.n_inducing, searched.features, searched.weight, kernel, given.seed)
+        return [(kernel, points)]
 
     def search(
         self,
@@ -146,18 +164,17 @@ class _Fit(NamedTuple):
         _, table = make_table(self.given.label, self.rows.n_classes, targets)
         settings = self.settings._replace(title=title)
         features, reports = learn_sparse(searched, table, start, settings, learn_points=self.given.learn_inducing)
-        return self.judged(features, label, reports)
+        return self.judged(features, label, reports, Objective.MATCHED)
 
-    def better(self, a: _FoundSparse, b: _FoundSparse) -> _FoundSparse:
-        """The better of two, by rows that no search has seen, or else by the bound on the exact model."""
-        first = is_better(a.choice, b.choice) if self.is_judged else a.reports[0].value > b.reports[0].value
-        return a if first else b
+    def prefers(self, a: _FoundSparse, b: _FoundSparse) -> bool:
+        """Whether the first is better, by rows that no search has seen, or else by the bound on the exact model."""
+        return is_better(a.choice, b.choice) if self.holds_out else a.reports[0].value > b.reports[0].value
 
     def first_choices(self) -> list[LabelChoice]:
-        """Of each method there is to choose from."""
+        """Of each method there is to choose from, the default first."""
         label, n_classes = self.given.label, self.rows.n_classes
         each = [label._replace(method=method) for method in label.methods(n_classes)]
-        return [first_choice(own, n_classes, many_rows=self.is_judged) for own in each]
+        return [first_choice(own, n_classes, many_rows=self.holds_out) for own in each]
 
     def elbo_family(self, first: LabelChoice) -> ElboFamily:
         given, n_classes, method = self.given, self.rows.n_classes, first.method
@@ -172,16 +189,22 @@ class _Fit(NamedTuple):
         )
 
     def judged(
-        self, features: list[InducingFeatures], label: LabelParameters, reports: list[SearchReport]
+        self,
+        features: list[InducingFeatures],
+        label: LabelParameters,
+        reports: list[SearchReport],
+        learnt_by: Objective,
     ) -> _FoundSparse:
         """All rows in these features, and the label parameters that suit them."""
         model = SparseModel.of_rows(features, self.rows)
-        return _FoundSparse(features, model, self.choose(model, label), reports)
+        return _FoundSparse(features, model, self.choose(model, label), reports, learnt_by)
 
     def choose(self, model: LatentModel, label: LabelParameters) -> LabelChoice:
         some = self.rows.take(self.places)
         judge = model.judge(self.rows, self.places)
-        return choose_label(judge, some.labels, some.weight, label, self.rows.n_classes, is_held_out=self.is_judged)
+        n_classes = self.rows.n_classes
+        choice = choose_label(judge, some.labels, some.weight, label, n_classes, are_held_out=self.holds_out)
+        return choice._replace(alpha_eps=choice.alpha_eps.expand(n_classes)) if label.alpha_per_class else choice
 
     def label(self, method: LikelihoodMethod, alpha_eps: Float[Tensor, "*c"] | None) -> LabelParameters:
         """Label parameters of which the temperature may be left to choose, and alpha_eps if it is None."""
@@ -195,8 +218,8 @@ class _ElboSearch(NamedTuple):
     searched: SortedRows
     first: LabelChoice
 
-    def found(self, start: _Start) -> _FoundSparse:
-        """What the bound on the exact model leads to, for as long as judged rows are predicted better.
+    def run(self, start: _Start) -> _FoundSparse:
+        """Follow the bound on the exact model for as long as rows held out are predicted better.
 
         Where they never are, the search goes on by the collapsed bound, with targets of whatever alpha_eps leads to
         hyperparameters that predict them better: halved, or else doubled, for as long as it does.
@@ -204,14 +227,20 @@ class _ElboSearch(NamedTuple):
         fit, first = self.fit, self.first
         best = begin = self.by_evidence(start, first)
         for features, alpha_eps, report in self.by_bound(begin, fit.given.max_iter):
-            own = fit.judged([features], fit.label(first.method, alpha_eps), [report])
-            if fit.is_judged and not is_better(own.choice, best.choice):
+            own = fit.judged([features], fit.label(first.method, alpha_eps), [report], Objective.ELBO)
+            if fit.holds_out and not is_better(own.choice, best.choice):
                 break  # the bound may rise while predictions get worse
             best = own
-        if best is not begin or fit.given.max_iter == 0:
-            return best
-        best = fit.better(self.by_evidence(begin.start, first, again=True), begin)
-        if fit.given.label.alpha_eps is not None or first.method is LikelihoodMethod.GAUSS:
+        if best is begin:
+            best = self.on_by_evidence(begin) if fit.given.max_iter > 0 else begin
+            (bound,) = self.by_bound(best, max_iter=0)
+            best = best._replace(reports=[best.reports[0]._replace(value=bound.report.value)])
+        return best
+
+    def on_by_evidence(self, begin: _FoundSparse) -> _FoundSparse:
+        again = self.by_evidence(begin.start, self.first, again=True)
+        best = again if is_better(again.choice, begin.choice) else begin
+        if self.fit.given.label.alpha_eps is not None or self.first.method is LikelihoodMethod.GAUSS:
             return best
         smaller = self.along(0.5, best)
         return smaller if smaller is not best else self.along(2.0, best)
@@ -230,11 +259,9 @@ class _ElboSearch(NamedTuple):
     def by_evidence(self, start: _Start, targets: LabelChoice, *, again: bool = False) -> _FoundSparse:
         fit = self.fit
         # other targets may suit the hyperparameters better than those they were learnt with
-        alpha_eps = fit.given.label.alpha_eps if fit.is_judged else targets.alpha_eps
+        alpha_eps = fit.given.label.alpha_eps if fit.holds_out else targets.alpha_eps
         title = _again_with(targets) if again else ""
-        found = fit.search(self.searched, start, targets, fit.label(targets.method, alpha_eps), title)
-        (bound,) = self.by_bound(found, max_iter=0)
-        return found._replace(reports=[bound.report])
+        return fit.search(self.searched, start, targets, fit.label(targets.method, alpha_eps), title)
 
     def by_bound(self, start: _FoundSparse, max_iter: int) -> Iterator[ElboRound]:
         fit, (features,) = self.fit, start.features

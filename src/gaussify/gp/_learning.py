@@ -150,6 +150,7 @@ def learn_sparse_elbo(
             table, expected = family.targets(found), family.expected_log_prob
             value = elbo_value(own, points, rows, table, expected, constant_variance=CONSTANT_VARIANCE)
             report = report._replace(value=value + add_log_priors(own) + alpha_eps.add_log_prior())
+        own.zero_grad()
         return ElboRound(InducingFeatures.of(own, points), found, report)
 
     parameters = [*k.parameters(), z, alpha_eps.parameter]

@@ -1,5 +1,6 @@
 """The parameters of Gaussian process classification, checked."""
 
+import numbers
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -131,7 +132,8 @@ def checked_parameters(estimator: BaseEstimator) -> Given:
         )
     if objective is Objective.ELBO and not read.truth("shared_kernel"):
         raise InvalidArgumentError(
-            f"objective='elbo' of {owner} needs shared_kernel=True, as its expectations are over all latents of a row."
+            f"objective='elbo' of {owner} needs shared_kernel=True, as its expectations are over all latents of a row; "
+            "objective='matched' takes either."
         )
     return Given(
         label,
@@ -156,8 +158,9 @@ def _n_samples(estimator: BaseEstimator) -> int | None:
     value, owner = estimator.expectation, type(estimator).__name__
     if isinstance(value, str) and value == _QUADRATURE:
         return None
-    if isinstance(value, str):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise InvalidArgumentError(
-            f"The 'expectation' parameter of {owner} must be '{_QUADRATURE}', or a number of samples; got {value!r}."
+            f"The 'expectation' parameter of {owner} must be '{_QUADRATURE}', or a number of samples of at least 1; "
+            f"got {value!r}."
         )
-    return check_count(value, name="expectation", owner=owner)
+    return int(value)
