@@ -300,6 +300,11 @@ def test_a_class_of_one_row_takes_part_in_the_search(monkeypatch):
     assert set(seen[0].labels.tolist()) == {0, 1}
 
 
+def test_a_sample_of_rare_classes_alone_is_not_held_out():
+    labels = np.array([0, 1, 1, 1, 1])
+    assert np.isfinite(GPClassifier(n_inducing=2, sample_size=1, max_iter=2).fit(X[:5], labels).score_)
+
+
 def test_each_method_begins_as_it_would_alone():
     common = MANY | {"max_iter": 4}
     alone = [GPClassifier(**common, method=m).fit(X, Y) for m in ("variational", "moment", "laplace", "moment-ori")]

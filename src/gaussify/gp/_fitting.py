@@ -97,9 +97,10 @@ class _Fit(NamedTuple):
         holds_out = given.n_inducing is not None and len(places) <= _HELD_OUT_SHARE * n
         if holds_out:  # but not all rows of a class
             counts, held_out = (part.bincount(minlength=rows.n_classes) for part in (rows.labels, rows.labels[places]))
-            places = places[(held_out < counts)[rows.labels[places]]]
+            kept = places[(held_out < counts)[rows.labels[places]]]
+            holds_out, places = len(kept) > 0, kept if len(kept) > 0 else places
         settings = SearchSettings(given.shared_kernel, given.max_iter, given.tol, given.verbose)
-        return cls(given, rows, make_kernel, places, holds_out and len(places) > 0, settings)
+        return cls(given, rows, make_kernel, places, holds_out, settings)
 
     def exact(self) -> Found:
         given, rows = self.given, self.rows
