@@ -255,7 +255,7 @@ PARAMETERS = [
     ("alpha_eps", 0.0, "must be positive; got 0"),
     ("alpha_eps", -0.1, "must be positive; got -0.1"),
     ("alpha_eps", np.nan, "must be finite; got nan"),
-    ("alpha_eps", "large", "must be numbers; got 'large'"),
+    ("alpha_eps", "large", "a number, one per class, or 'auto'; got 'large'"),
     ("alpha_eps", None, "must be numbers; got None"),
     ("alpha_eps", [0.1, -0.2, 0.1], "must be positive; got -0.2 at index 1"),
     ("alpha_eps", [0.1, 0.2], "one per class; got 2 numbers for 3 classes|a vector of length 3"),

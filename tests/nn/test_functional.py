@@ -600,3 +600,22 @@ def test_binary_targets_are_checked(method, y, message):
 def test_binary_logits_must_be_floating_point():
     """Labels take the dtype of the logits: those between 0 and 1 would lose what is behind the point."""
     check_refused(lambda: matched_binary_cross_entropy_with_logits(LOGITS[:, 0].long(), SOFT_BINARY), "'input'")
+
+
+@pytest.mark.parametrize("name", ["weight", "pos_weight"])
+def test_binary_factors_broadcast_to_logits_and_no_further(name):
+    logits, target = torch.zeros(4), torch.ones(4)
+    loss = matched_binary_cross_entropy_with_logits
+    for wrong in (torch.ones(4, 1), torch.ones(3), torch.ones(2, 4)):
+        with pytest.raises(InvalidArgumentError, match=rf"'{name}'.*broadcast to the shape of 'input', \(4,\); got"):
+            loss(logits, target, **{name: wrong})
+    double = loss(logits, target, **{name: torch.full((1,), 2.0, dtype=torch.float64)})
+    assert double.dtype is torch.float32
+    assert double.item() == pytest.approx(2.0 * loss(logits, target).item())
+
+
+def test_soft_binary_labels_that_repeat_are_matched_once_each():
+    labels = torch.tensor([0.1, 0.9, 0.1, 0.5]).repeat(100)
+    repeated = matched_binary_cross_entropy_with_logits(torch.zeros(400), labels, reduction="none")
+    alone = [matched_binary_cross_entropy_with_logits(torch.zeros(()), label) for label in labels[:4]]
+    torch.testing.assert_close(repeated[:4], torch.stack(alone))

@@ -78,19 +78,26 @@ class Sentences(torch.utils.data.Dataset):
         return {"input_ids": self.tokens[place], "labels": self.labels[place]}
 
 
-def test_the_trainer_of_hugging_face_takes_the_loss(tmp_path, monkeypatch):
+@pytest.mark.parametrize("n_accumulated", [1, 2])
+def test_the_trainer_of_hugging_face_takes_the_loss(n_accumulated, tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("transformers.trainer.is_datasets_available", lambda: False)  # it is our folder tests/datasets
-    matched = MatchedCrossEntropyLoss(2)
+    matched = MatchedCrossEntropyLoss(2, reduction="sum")
+
+    def compute_loss(outputs, labels, num_items_in_batch=None):
+        return matched(outputs.logits, labels) / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+
     config = transformers.BertConfig(
         vocab_size=20, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
     )
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path),
         num_train_epochs=40,
-        per_device_train_batch_size=32,
+        per_device_train_batch_size=40 // n_accumulated,
+        gradient_accumulation_steps=n_accumulated,
+        logging_steps=1,
         learning_rate=2e-3,
         save_strategy="no",
         report_to=[],
@@ -107,10 +114,16 @@ def test_the_trainer_of_hugging_face_takes_the_loss(tmp_path, monkeypatch):
             model=model,
             args=arguments,
             train_dataset=Sentences(200),
-            compute_loss_func=lambda outputs, labels, **_: matched(outputs.logits, labels),
+            compute_loss_func=compute_loss,
         )
         trainer.train()
         predicted = trainer.predict(Sentences(100))
     assert (predicted.predictions.argmax(-1) == predicted.label_ids).mean() > 0.95
+    first = trainer.state.log_history[0]["loss"]  # the mean over rows, however many batches they come in
+    with torch.no_grad():
+        rows = Sentences(200)
+        begin = transformers.BertForSequenceClassification(config).eval()
+        untrained = matched(begin(rows.tokens).logits, rows.labels).item() / 200
+    assert first == pytest.approx(untrained, rel=0.3)
     head = LastLayer.of(model).fit(torch.utils.data.DataLoader(Sentences(200), batch_size=50))
     assert (head.predict(Sentences(100)) == Sentences(100).labels).double().mean() > 0.95

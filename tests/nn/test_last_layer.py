@@ -152,6 +152,76 @@ def test_rows_apart_choose_the_temperature(model, rows):
     assert metrics.nll(model.partial_fit(X, y).predict_proba(X), noisy) < metrics.nll(before, noisy)  # and it stays
 
 
+def test_another_fit_forgets_the_calibration(network, rows):
+    X, y = rows
+    model = LastLayer(network, N_CLASSES).fit(X, y)
+    before = model.head.temperature_
+    model.calibrate(X, y.roll(1)).calibrate(X[:50], y.roll(1)[:50])
+    assert model.head.temperature_ != before
+    model.fit(X, y)
+    assert (model.head.temperature, model.head.alpha_eps, model.head.temperature_) == ("auto", "auto", before)
+    model.calibrate(X, y.roll(1)).head.set_params(temperature=3.0)  # what is set by hand stays
+    assert model.fit(X, y).head.temperature == 3.0
+
+
+def test_the_same_weights_in_another_network_are_told_apart(rows, tmp_path):
+    X, y = rows
+    tanh, relu = (
+        nn.Sequential(nn.Linear(4, 4), act, nn.Linear(4, 4), nn.Linear(4, 3)) for act in (nn.Tanh(), nn.ReLU())
+    )
+    relu.load_state_dict(tanh.state_dict())
+    model = LastLayer.of(tanh).fit(X, y)
+    model.save(tmp_path / "model")
+    others = [InputsOf(relu), InputsOf(tanh, tanh[2]), tanh]
+    for other in others:
+        other.requires_grad_(True).train()
+        with pytest.raises(ModelFileError, match=r"another network.*InputsOf\(network\)"):
+            LastLayer.load(tmp_path / "model", other)
+        assert other.training  # nothing was frozen
+    with pytest.raises(InvalidArgumentError, match="same weights"):
+        model.merge(LastLayer.of(tanh, tanh[2], n_classes=3).fit(X, y))
+    first = extract_features(InputsOf(tanh), X, cache=tmp_path / "features").X
+    second = extract_features(InputsOf(tanh, tanh[2]), X, cache=tmp_path / "features").X
+    assert not torch.equal(first, second)
+    assert torch.equal(LastLayer.load(tmp_path / "model", InputsOf(tanh)).predict_proba(X), model.predict_proba(X))
+
+
+def test_given_labels_count_whatever_a_cache_has(network, rows, tmp_path):
+    X, y = rows
+    extract_features(network, X, cache=tmp_path / "features")
+    assert torch.equal(extract_features(network, X, y, cache=tmp_path / "features").y, y)
+    extract_features(network, X[:9], y[:9], cache=tmp_path / "features")
+    assert torch.equal(extract_features(network, X[:9], 2 - y[:9], cache=tmp_path / "features").y, 2 - y[:9])
+
+
+def test_extracting_leaves_the_network_as_it_was(network, rows):
+    network.train()
+    network[0].eval()
+    extract_features(network, rows[0])
+    assert [module.training for module in network] == [False, True, True, True]
+
+
+def test_inputs_by_place_and_by_name(rows):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x, *, scale):
+            return self.layer(input=scale * x)
+
+    network, (X, y) = Scaled(), rows
+    assert torch.equal(InputsOf(network)(X, scale=2.0), 2.0 * X)
+    model = LastLayer(InputsOf(network), 3).fit([{"x": X, "scale": 2.0, "labels": y}])
+    torch.testing.assert_close(model(X, scale=2.0).exp().double(), model(x=X, scale=2.0).exp().double())
+
+
+def test_many_blocks_give_what_one_gives(monkeypatch, model, network, rows):
+    monkeypatch.setattr("gaussify.nn._last_layer._BLOCK", 8 * 40)
+    blocks = LastLayer(network, N_CLASSES, batch_size=20).fit(*rows)
+    torch.testing.assert_close(blocks.head.statistics_.gram, model.head.statistics_.gram)
+
+
 def test_rows_that_cannot_calibrate_change_nothing(model, rows):
     X, y = rows
     before = model.predict_proba(X)
@@ -269,6 +339,8 @@ def test_bad_parameters_are_refused(network):
         LastLayer(network, 1)
     with pytest.raises(InvalidArgumentError, match="no parameter 'alpha'"):
         LastLayer(network, 3, alpha=0.1)
+    with pytest.raises(InvalidArgumentError, match="'method'"):
+        LastLayer(network, 3, method="foo")
     with pytest.raises(InvalidArgumentError, match="LastLayer"):
         LastLayer(network, 3).merge(network)
 

@@ -40,6 +40,11 @@ def _images(settings: Settings) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The first images to train on, and to test on, as many as the settings ask for; all for None."""
     data = load_images(settings["dataset"])
     n_train, n_test = settings["n_train"], settings["n_test"]
+    if n_train is not None and n_train > len(data.X_train):
+        raise GaussifyError(
+            f"This preset trains on {n_train} images of {settings['dataset']}, and {len(data.X_train)} are at hand; "
+            "without the subset in GAUSSIFY_DATA, all are downloaded."
+        )
     parts = data.X_train[:n_train], data.y_train[:n_train], data.X_test[:n_test], data.y_test[:n_test]
     X_train, y_train, X_test, y_test = (torch.as_tensor(part) for part in parts)
     return X_train, y_train, X_test, y_test
@@ -216,7 +221,7 @@ register(
                 "n_epochs": 10,
                 "ood": ["fashion-mnist", "mnist"],
             },
-            "paper": {**_CIFAR10, "n_seeds": 10},
+            "paper": {**_CIFAR10, "n_train": 50_000, "n_seeds": 10},
         },
         tasks=_cifar10_tasks,
         run=_cifar10_run,

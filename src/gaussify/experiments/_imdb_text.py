@@ -182,11 +182,10 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     recipe = Recipe(
         settings["n_epochs"], settings["batch_size"], settings["rate"], lambda part: 1.0 - part, seed=number
     )
+    border = 0.5 if task["method"] == "gauss" else 0.0
+    options: dict[str, Any] = {"border": border, "report": note, "name": describe(task)}
     with checkpoint_folder("imdb-text", settings, task) as folder:
-        history = train(
-            network, binary_loss(task), optimiser, rows.tokens, rows.y, recipe, folder, report=note, name=describe(task)
-        )
-        border = 0.5 if task["method"] == "gauss" else 0.0
+        history = train(network, binary_loss(task), optimiser, rows.tokens, rows.y, recipe, folder, **options)
         own = binary_scores(outputs_of(network, test.tokens, 100), test.y, border)
         some = slice(settings["n_fit"])
         fit = binary_scores(outputs_of(network, rows.tokens[some], 100), rows.y[some], border)

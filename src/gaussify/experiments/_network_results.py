@@ -98,7 +98,7 @@ def summarise_cifar10(records: list[Record]) -> list[Record]:
     rows = _summary(records, ["net"], ("error_pct", "nll", "ece", *scores, "train_nll", "seconds"))
     for row in rows:
         known = paper_of(row["net"], row["method"], row["alpha_eps"])
-        row |= {f"paper_{name}": known.get(name) for name in ("error_pct", "nll", "ece")}
+        row |= {f"paper_{name}": known.get(name) for name in PAPER_COLUMNS}
     return rows
 
 

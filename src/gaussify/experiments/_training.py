@@ -84,6 +84,7 @@ def train(
     folder: Path,
     *,
     look: Callable[[nn.Module], Record] | None = None,
+    border: float = 0.0,
     report: Callable[[str], None] = print,
     name: str = "network",
     seconds_between: float = 0.0,
@@ -104,6 +105,8 @@ def train(
         Where the checkpoint is, or goes.
     look
         Called with the network in evaluation mode after each epoch.
+    border
+        Of one logit, above which the label is 1.
     report
         Called with a line after each epoch.
     seconds_between
@@ -131,7 +134,7 @@ def train(
                 value.backward()
                 optimiser.step()
                 total_loss += value.item() * len(rows)
-                n_right += int((decide(outputs) == labels[rows]).sum())
+                n_right += int((decide(outputs, border) == labels[rows]).sum())
         record: Record = {"loss": total_loss / len(inputs), "accuracy": n_right / len(inputs)}
         seconds = time.perf_counter() - start
         if not math.isfinite(total_loss):
@@ -152,15 +155,15 @@ def train(
     return history
 
 
-def decide(outputs: Tensor) -> Tensor:
-    """Return the label that a row of logits, or the one logit of a row, speaks for.
+def decide(outputs: Tensor, border: float = 0.0) -> Tensor:
+    """Return the label that a row of logits, or the one logit of a row above or below a border, speaks for.
 
     Examples
     --------
     >>> decide(torch.tensor([[0.0, 1.0, 0.5]])), decide(torch.tensor([-1.0, 2.0]))
     (tensor([1]), tensor([0, 1]))
     """
-    return outputs.argmax(1) if outputs.ndim == 2 else (outputs > 0).long()
+    return outputs.argmax(1) if outputs.ndim == 2 else (outputs > border).long()
 
 
 @torch.no_grad()

@@ -73,7 +73,9 @@ class InputsOf(nn.Module):
     def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
         """Return the input of the layer; where the layer is used more than once, the last one."""
         seen: list[Tensor] = []
-        handle = self.layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+        handle = self.layer.register_forward_pre_hook(
+            lambda _, arguments, named: seen.append([*arguments, *named.values()][0]), with_kwargs=True
+        )
         try:
             self.network(*inputs, **keywords)
         finally:
@@ -81,6 +83,10 @@ class InputsOf(nn.Module):
         if not seen:
             raise InvalidArgumentError("The network of InputsOf did not use its layer for this input.")
         return seen[-1]
+
+    def extra_repr(self) -> str:
+        """Return the name of the layer within the network."""
+        return next(name for name, module in self.network.named_modules() if module is self.layer)
 
 
 def extract_features(
@@ -108,8 +114,9 @@ def extract_features(
     progress : bool, optional
         Whether to show a bar; by default where the standard error is a terminal.
     cache : path, optional
-        A file for the features. If it is there, and was written with the same weights for as many rows (where data tell
-        how many they are), nothing is computed. One path belongs to one set of data, in one order.
+        A file for the features. If it is there, and was written by the same network for as many rows (where data tell
+        how many they are), nothing is computed. One path belongs to one set of data, in one order; labels given as
+        ``y`` are taken as they are.
 
     Examples
     --------
@@ -124,7 +131,7 @@ def extract_features(
     if Path(cache).exists():
         config, tensors = read_model(cache, _KIND, _FORMAT)
         if config == identity:
-            return Features(tensors["X"], tensors.get("y"))
+            return Features(tensors["X"], tensors.get("y") if y is None else _as_indices(y))
     features = joined(list(feature_batches(network, batches, progress=progress)))
     write_model(cache, _KIND, _FORMAT, identity, {k: v for k, v in features._asdict().items() if v is not None})
     return features
@@ -148,15 +155,31 @@ def joined(batches: list[Features]) -> Features:
 
 def feature_batches(network: nn.Module, batches: Iterable[Any], *, progress: bool | None = None) -> Iterator[Features]:
     """Yield what a network, in evaluation mode and without a graph, makes of each batch."""
-    device = next((tensor.device for tensor in chain(network.parameters(), network.buffers())), torch.device("cpu"))
-    network.eval()
     for batch in _with_progress(batches, progress):
         inputs, keywords, y = _parts(batch)
+        yield Features(features_of(network, *inputs, **keywords), None if y is None else _as_indices(y))
+
+
+def features_of(network: nn.Module, *inputs: Any, **keywords: Any) -> Float[Tensor, "n d"]:
+    """Return what a network, in evaluation mode and without a graph, makes of one batch; then it is as it was before.
+
+    Examples
+    --------
+    >>> features_of(nn.Sequential(nn.Conv2d(1, 3, 2), nn.Dropout()), torch.zeros(5, 1, 4, 4)).shape
+    torch.Size([5, 27])
+    """
+    device = next((tensor.device for tensor in chain(network.parameters(), network.buffers())), torch.device("cpu"))
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
         with torch.no_grad():
             X = network(
                 *(_moved(part, device) for part in inputs), **{k: _moved(v, device) for k, v in keywords.items()}
             )
-        yield Features(_checked(X, network), None if y is None else _as_indices(y))
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    return _checked(X, network)
 
 
 def as_batches(data: Any, y: Any, batch_size: int, *, owner: str) -> Iterable[Any]:
@@ -183,7 +206,7 @@ def as_batches(data: Any, y: Any, batch_size: int, *, owner: str) -> Iterable[An
 
 
 def fingerprint(network: nn.Module) -> str:
-    """Return a text that tells weights apart.
+    """Return a text that tells networks apart: by their weights, and by what they say about their modules.
 
     Examples
     --------
@@ -194,7 +217,7 @@ def fingerprint(network: nn.Module) -> str:
     >>> fingerprint(layer) == before
     False
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(repr(network).encode())
     for name, value in sorted(network.state_dict().items()):
         if isinstance(value, Tensor):
             digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())

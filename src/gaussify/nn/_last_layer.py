@@ -9,13 +9,22 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
-from gaussify._estimators import best_temperature, unchanged_on_error, unpacking
+from gaussify._estimators import best_temperature, checked_label_parameters, unchanged_on_error, unpacking
 from gaussify._persistence import read_model, write_model
 from gaussify._validation import as_labels, check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.likelihoods import ProbabilityUncertainty
 from gaussify.linear import BayesianLogisticRegression
-from gaussify.nn._features import Features, InputsOf, as_batches, extract_features, feature_batches, fingerprint, joined
+from gaussify.nn._features import (
+    Features,
+    InputsOf,
+    as_batches,
+    extract_features,
+    feature_batches,
+    features_of,
+    fingerprint,
+    joined,
+)
 
 _FORMAT = 1
 _BLOCK = 1 << 23  # numbers of features that are learnt at a time
@@ -96,6 +105,8 @@ class LastLayer(nn.Module):
                 f"LastLayer has no parameter {unknown[0]!r}; those of its head are {', '.join(sorted(known))}."
             )
         self.head = BayesianLogisticRegression(method, alpha_eps, temperature, prior_variance, **head)
+        checked_label_parameters(self.head)  # before anything passes through the network
+        self._calibrated: dict[str, tuple[Any, Any]] = {}  # parameters of the head, as they were given and are now
         self.features = features.requires_grad_(False).eval()
 
     @classmethod
@@ -131,9 +142,11 @@ class LastLayer(nn.Module):
         cache : path, optional
             A file for the features, see there; then they are in memory, too, which they need not be otherwise.
         """
-        head = BayesianLogisticRegression(**self.head.get_params())
+        params = self.head.get_params()
+        params |= {name: given for name, (given, now) in self._calibrated.items() if params[name] is now}
+        head = BayesianLogisticRegression(**params)
         self._learn(head, data, y, self.n_classes, cache)
-        self.head = head.tune()
+        self.head, self._calibrated = head.tune(), {}
         return self
 
     def partial_fit(self: _Layer, data: Any, y: Any = None, *, n_classes: int | None = None) -> _Layer:
@@ -150,7 +163,7 @@ class LastLayer(nn.Module):
 
         Leaving rows out cannot tell what the features have seen of them, so that a layer on the very rows its network
         was trained with is too sure of itself. What else was ``"auto"`` stays what was chosen; all of these are
-        parameters of the head from then on.
+        parameters of the head until the next ``fit``.
         """
         head, owner = self.head, "LastLayer.calibrate"
         X, y = _labelled(self._extract(data, y), owner)
@@ -158,7 +171,10 @@ class LastLayer(nn.Module):
         mean, variance = (torch.from_numpy(part) for part in head.predict_latent(X))
         factor = best_temperature(head.likelihood_, mean, variance, labels, torch.ones(len(labels)).double())
         chosen = {name: getattr(head, f"{name}_") for name in ("method", "alpha_eps", "prior_variance", "dispersion")}
-        head.set_params(**chosen, temperature=factor * head.temperature_)
+        chosen["temperature"] = factor * head.temperature_
+        given = {name: self._calibrated.get(name, (value,))[0] for name, value in head.get_params().items()}
+        head.set_params(**chosen)
+        self._calibrated = {name: (given[name], value) for name, value in chosen.items()}
         return self
 
     def unlearn(self: _Layer, data: Any, y: Any = None) -> _Layer:
@@ -179,9 +195,8 @@ class LastLayer(nn.Module):
 
     def forward(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "n c"]:
         """Return the logarithm of the probabilities, which stands where logits do: its softmax are these."""
-        batch = keywords if keywords else (*inputs, None)
-        (rows,) = feature_batches(self.features, [batch], progress=False)
-        probs = self.head.predict_proba(rows.X.double().numpy())
+        X = features_of(self.features, *inputs, **keywords)
+        probs = self.head.predict_proba(X.double().numpy())
         like = next((part for part in (*inputs, *keywords.values()) if isinstance(part, Tensor)), torch.empty(0))
         dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
         return torch.from_numpy(probs).log().to(like.device, dtype)
@@ -222,17 +237,27 @@ class LastLayer(nn.Module):
 
     @classmethod
     def load(cls: type[_Layer], path: str | os.PathLike[str], features: nn.Module) -> _Layer:
-        """Return the last layer that ``save`` wrote, on the network it was learnt with."""
+        """Return the last layer that ``save`` wrote, on the network it was learnt with.
+
+        Parameters
+        ----------
+        path
+            Of the file.
+        features
+            As ``LastLayer`` had it; after ``LastLayer.of(network)`` that is ``InputsOf(network)``.
+        """
         config, tensors = read_model(path, "LastLayer", _FORMAT)
         with unpacking(path, "LastLayer"):
             head = BayesianLogisticRegression.unpacked(config["head"], tensors)
-            layer = cls(features, config["n_classes"], batch_size=config["batch_size"])
-            layer.head = head
+            options = {name: config[name] for name in ("n_classes", "batch_size")}
             weights = config["weights"]
         if weights != fingerprint(features):
             raise ModelFileError(
-                f"{path} was learnt from features of a network with other weights: load those first, or fit again."
+                f"{path} was learnt from features of another network, or of one with other weights: load those first, "
+                "or fit again. For one that LastLayer.of made, 'features' is InputsOf(network)."
             )
+        layer = cls(features, **options)
+        layer.head = head
         return layer
 
     def extra_repr(self) -> str:

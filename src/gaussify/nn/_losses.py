@@ -8,7 +8,12 @@ from torch import Tensor, nn
 from gaussify._validation import check_count, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import LogisticLikelihood, SoftmaxLikelihood
-from gaussify.nn.functional import Reduction, matched_binary_cross_entropy_with_logits, matched_cross_entropy
+from gaussify.nn.functional import (
+    Reduction,
+    check_fraction,
+    matched_binary_cross_entropy_with_logits,
+    matched_cross_entropy,
+)
 
 
 class MatchedCrossEntropyLoss(nn.Module):
@@ -76,6 +81,7 @@ class MatchedCrossEntropyLoss(nn.Module):
         _hold(self, "alpha_eps", alpha_eps)
         self.label_variance = label_variance
         self.reduction = check_option(reduction, Reduction, name="reduction", owner=owner)
+        check_fraction(label_smoothing, owner=owner)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
         self.register_buffer("weight", weight)
 

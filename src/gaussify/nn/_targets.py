@@ -145,9 +145,12 @@ def _opaque(a: Tensor, b: Tensor, family: str, method: str) -> tuple[Tensor, Ten
     """Mean and precision for Gamma(a, b) or Beta(a, b)."""
     if (family, method) != ("beta", "variational"):
         return _match(a, b, family, method)
-    # which iterates, and soft labels have few different values, as a rule
-    pairs, place = torch.stack([a, b], -1).reshape(-1, 2).unique(dim=0, return_inverse=True)
-    mean, precision = _match(pairs[:, 0], pairs[:, 1], family, method)
+    # which iterates, and labels have few different values, as a rule, that tell both concentrations
+    values, place = a.reshape(-1).unique(return_inverse=True)
+    others = torch.empty_like(values).scatter_(0, place, b.reshape(-1))
+    if not torch.equal(others[place], b.reshape(-1)):
+        return _match(a, b, family, method)
+    mean, precision = _match(values, others, family, method)
     return mean[place].reshape(a.shape), precision[place].reshape(a.shape)
 
 

@@ -94,7 +94,7 @@ def matched_cross_entropy(
     owner = "matched_cross_entropy"
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
-    _check_fraction(label_smoothing, owner=owner)
+    check_fraction(label_smoothing, owner=owner)
     _check_logits(input, owner=owner)
     logits = _rows(_full_precision(input))  # (n, c)
     n_classes = logits.shape[1]
@@ -183,6 +183,9 @@ def matched_binary_cross_entropy_with_logits(
     if not input.is_floating_point():
         raise InvalidArgumentError(f"'input' of {owner} must be logits in floating point; got {input.dtype}.")
     logits = _full_precision(input)
+    weight, pos_weight = (
+        _factor(own, logits, name=name, owner=owner) for own, name in ((weight, "weight"), (pos_weight, "pos_weight"))
+    )
     alpha_eps = _concentration(alpha_eps, like=logits, name="alpha_eps", owner=owner)
     beta_eps = alpha_eps if beta_eps is None else _concentration(beta_eps, like=logits, name="beta_eps", owner=owner)
     variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
@@ -204,6 +207,19 @@ def matched_binary_cross_entropy_with_logits(
     if pos_weight is not None:
         losses = losses * (1.0 + labels * (pos_weight - 1.0))
     return _reduced(losses, how, losses.shape)
+
+
+def _factor(value: Tensor | None, logits: Tensor, *, name: str, owner: str) -> Tensor | None:
+    """A factor in the precision of the logits, whose shape broadcasts to theirs."""
+    if value is None:
+        return None
+    ends = zip(value.shape[::-1], logits.shape[::-1], strict=False)
+    if value.ndim > logits.ndim or any(own not in (1, full) for own, full in ends):
+        raise InvalidArgumentError(
+            f"{name!r} of {owner} must broadcast to the shape of 'input', {tuple(logits.shape)}; got "
+            f"{tuple(value.shape)}."
+        )
+    return value.to(logits)
 
 
 def _are_hard(target: Tensor, labels: Tensor, *, owner: str) -> bool:
@@ -335,7 +351,8 @@ def _check_weight(weight: Tensor | None, n_classes: int, *, owner: str) -> None:
         )
 
 
-def _check_fraction(label_smoothing: float, *, owner: str) -> None:
+def check_fraction(label_smoothing: float, *, owner: str) -> None:
+    """Refuse a part of labels that is not from 0 to 1."""
     if not 0.0 <= label_smoothing <= 1.0:
         raise InvalidArgumentError(
             f"The 'label_smoothing' parameter of {owner} must be from 0 to 1; got {label_smoothing!r}."
