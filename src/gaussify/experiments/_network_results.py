@@ -152,20 +152,26 @@ def draw_mnist(records: list[Record], folder: Path) -> None:
 
 
 def draw_cifar10(records: list[Record], folder: Path) -> None:
-    """Draw our NLL and error, with the chosen alpha_eps and with each, against the paper's, for each network."""
+    """Draw our NLL and error, with the chosen alpha_eps and with each, against the paper's, for each network.
+
+    The rank correlation is over all methods and values of alpha_eps that the paper has.
+    """
+    from scipy.stats import spearmanr  # slow to import
+
     nets = [net for (net,) in group(records, "net")]
     panels = {"nll": "NLL", "error_pct": "error [%]"}
     size = {"width": 3.6 * len(nets), "height": 6.4}
     with figure_file(folder, "cifar10_nets", len(panels), len(nets), **size) as (figure, axes):
         for net, column in zip(nets, axes.T, strict=True):
-            column[0].set_title(str(net))
             own = [record for record in records if record["net"] == net]
             best = {(r["method"], r["alpha_eps"]) for r in chosen(own)}
             for (metric, label), axis in zip(panels.items(), column, strict=True):
+                pairs = []
                 for (method, alpha), some in group(own, "method", "alpha_eps").items():
                     known = paper_of(net, method, alpha)
                     if metric in known:
                         mean, colour = mean_and_error(r[metric] for r in some)[0], METHOD_COLOURS[str(method)]
+                        pairs.append((known[metric], mean))
                         marker = {"s": 70, "edgecolors": "black"} if (method, alpha) in best else {"s": 22}
                         axis.scatter(known[metric], mean, color=colour, label=method, zorder=3, **marker)
                         if alpha is not None:
@@ -177,6 +183,7 @@ def draw_cifar10(records: list[Record], folder: Path) -> None:
                                 textcoords="offset points",
                             )
                 axis.set(xlabel=f"{label}, the paper", ylabel=f"{label}, here", xscale="log", yscale="log")
+                axis.set_title(f"{net}: rank correlation {spearmanr(pairs).statistic:.2f}", fontsize=9)
         handles: dict[str, Any] = dict(zip(*axes[0, 0].get_legend_handles_labels()[::-1], strict=True))
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles))
 
