@@ -3,7 +3,12 @@
 from gaussify._numerics._cholesky import noting_jitter, stable_cholesky
 from gaussify._numerics._cover import cover
 from gaussify._numerics._gram import add_moments_, suits_numpy
-from gaussify._numerics._logistic_normal import expected_sigmoid, softplus_moment, softplus_moments
+from gaussify._numerics._logistic_normal import (
+    expected_sigmoid,
+    sigmoid_pair,
+    softplus_moment,
+    softplus_moments,
+)
 from gaussify._numerics._memory import large_zeros
 from gaussify._numerics._softmax_normal import (
     expected_logsumexp,
@@ -26,6 +31,7 @@ __all__ = [
     "large_zeros",
     "noting_jitter",
     "product",
+    "sigmoid_pair",
     "softmax_uncertainty",
     "softplus_moment",
     "softplus_moments",

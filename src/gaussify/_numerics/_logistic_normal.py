@@ -10,14 +10,15 @@ The second identity is the heat equation; with it one function is differentiable
 
 Two trapezoidal rules, both exponentially convergent, share the work (:math:`s = \sqrt v`):
 
-* ``s <= 2.5``: over the Gaussian, since the poles of the sigmoid are then far away, at distance :math:`\pi / s`;
+* ``s <= 2.5``: over the Gaussian, since the poles of the sigmoid are then far away, at distance :math:`\pi / s`, for
+  ``s <= 1.5`` so far that every other node will do;
 * ``s > 2.5``: over logistic noise :math:`l`, as :math:`\sigma(f) = P(l < f)` gives
   :math:`E_1 = \mathbb{E}_l\,\Phi((m - l) / s)`, whose integrand is smooth on the scale of :math:`s`.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -29,6 +30,8 @@ from torch.nn.functional import logsigmoid
 from gaussify._numerics._special import is_constant
 
 _WIDE = 2.5  # standard deviation from which the rule over logistic noise is the better one
+_SLIM = 1.5  # up to which half the nodes are enough
+_STEP = 0.22  # between nodes, in standard deviations
 _CHUNK = 1 << 12  # rows at a time: about 100 nodes each then stay in the cache
 _FEW = 16  # up to as many sigmoids, a loop in numpy is faster
 
@@ -49,6 +52,23 @@ def softplus_moment(order: int, mean: Tensor, variance: Tensor) -> Tensor:
         latents = zip(mean.flatten().tolist(), variance.flatten().tolist(), strict=True)
         return torch.tensor([expected_sigmoid(*latent) for latent in latents], dtype=mean.dtype).view(mean.shape)
     return _SoftplusMoment.apply(mean, variance, order)
+
+
+def sigmoid_pair(mean: Tensor, variance: Tensor) -> Tensor:
+    """Return the expectations of 1 - sigmoid and of sigmoid, (..., 2); the smaller one keeps all its digits.
+
+    Examples
+    --------
+    >>> sigmoid_pair(torch.tensor([0.0, -40.0]), torch.tensor([4.0, 0.0]))
+    tensor([[5.0000e-01, 5.0000e-01],
+            [1.0000e+00, 4.2484e-18]])
+    """
+    if is_constant(mean, variance):
+        smaller = softplus_moment(1, -mean.abs(), variance)
+        pair = torch.stack([smaller, 1.0 - smaller], -1)
+        return torch.where((mean > 0.0)[..., None], pair, pair.flip(-1))
+    # both, as the derivative at zero is not that of an absolute value
+    return softplus_moment(1, torch.stack([-mean, mean], -1), variance[..., None])
 
 
 def expected_sigmoid(mean: float, variance: float) -> float:
@@ -95,7 +115,8 @@ def softplus_moments(orders: Sequence[int], mean: Tensor, variance: Tensor) -> l
     m = mean.detach().double().reshape(-1)
     s = variance.detach().double().reshape(-1).sqrt()
     moments = m.new_empty(len(orders), m.numel())
-    for rows, rule in (((s <= _WIDE), _narrow_rule), ((s > _WIDE), _wide_rule)):
+    narrow, coarse = s <= _WIDE, s <= _SLIM
+    for rows, rule in ((coarse, _slim_rule), (narrow & ~coarse, _narrow_rule), (~narrow, _wide_rule)):
         for index in rows.nonzero()[:, 0].split(_CHUNK):
             moments[:, index] = _tilted(rule, orders, -m[index].abs(), s[index])
     return [
@@ -130,13 +151,16 @@ def _reflect(order: int, m: Tensor, moment: Tensor) -> Tensor:
     return moment if order % 2 == 0 else torch.where(m > 0, -moment, moment)
 
 
-def _narrow_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
+def _narrow_rule(orders: Sequence[int], m: Tensor, s: Tensor, step: float = _STEP) -> Tensor:
     """Trapezoidal rule over the standard normal; moments of shape (orders, n)."""
-    nodes, weights = _normal_nodes(m.device)
+    nodes, weights = _normal_nodes(m.device, step)
     f = m[:, None] + s[:, None] * nodes  # (n, nodes)
     p = torch.sigmoid(f)
     values = [-logsigmoid(-f) if order == 0 else _horner(_sigmoid_derivative(order), p) for order in orders]
     return torch.stack(values) @ weights
+
+
+_slim_rule = partial(_narrow_rule, step=2.0 * _STEP)
 
 
 def _wide_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
@@ -162,7 +186,7 @@ def _wide_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
 
 def _narrow_sigmoid(m: float, s: float) -> float:
     """Order 1 of ``_narrow_rule``, for ``m <= 0``: no exponential overflows."""
-    nodes, weights = _arrays(_normal_nodes)
+    nodes, weights = _arrays(_slim_nodes if s <= _SLIM else _normal_nodes)
     odds = np.exp(m + s * nodes)
     return float(weights @ (odds / (1.0 + odds)))
 
@@ -180,10 +204,14 @@ def _arrays(nodes: Callable[[torch.device], tuple[Tensor, Tensor]]) -> list[np.n
 
 
 @lru_cache
-def _normal_nodes(device: torch.device) -> tuple[Tensor, Tensor]:
-    nodes = torch.arange(-43, 44, dtype=torch.float64, device=device) * 0.22
+def _normal_nodes(device: torch.device, step: float = _STEP) -> tuple[Tensor, Tensor]:
+    last = round(9.46 / step)
+    nodes = torch.arange(-last, last + 1, dtype=torch.float64, device=device) * step
     weights = torch.softmax(-0.5 * nodes.square(), 0)  # sums to one, so that zero variance is exact
     return nodes, weights
+
+
+_slim_nodes = partial(_normal_nodes, step=2.0 * _STEP)
 
 
 @lru_cache

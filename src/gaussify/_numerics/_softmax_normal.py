@@ -31,7 +31,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from gaussify._numerics._gumbel_normal import double_log_cdf, rough_double_log_cdf
-from gaussify._numerics._logistic_normal import softplus_moment
+from gaussify._numerics._logistic_normal import sigmoid_pair, softplus_moment
 from gaussify._numerics._softmax_normal_row import expected_softmax_row
 from gaussify._numerics._softmax_rule import (
     FARTHEST,
@@ -78,7 +78,7 @@ def expected_softmax(mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"])
             probs[row] = expected_softmax_row(means[row], variances[row])
         return torch.from_numpy(probs)
     if mean.shape[-1] == 2:
-        return _pair_probs(*_difference(mean, variance))
+        return sigmoid_pair(*_difference(mean, variance))
     return _ExpectedSoftmax.apply(mean, variance)
 
 
@@ -127,7 +127,7 @@ def _all_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor
         difference = _difference(mean, variance)
         slope = softplus_moment(2, *difference)
         logsumexp = mean[..., 0] + softplus_moment(0, *difference)
-        return _pair_probs(*difference), torch.stack([slope, slope], -1), logsumexp
+        return sigmoid_pair(*difference), torch.stack([slope, slope], -1), logsumexp
     probs, slope, above_top = _map_rows(_moments, mean, variance)
     spread = _delta_method(probs, variance)
     better = _is_small(variance.amax(-1, keepdim=True), spread)
@@ -151,10 +151,6 @@ def _delta_method(probs: Tensor, variance: Tensor) -> Tensor:
 def _difference(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of the second latent less the first: two classes need one logistic-Gaussian integral."""
     return mean[..., 1] - mean[..., 0], variance.sum(-1)
-
-
-def _pair_probs(mean: Tensor, variance: Tensor) -> Tensor:
-    return softplus_moment(1, torch.stack([-mean, mean], -1), variance[..., None])
 
 
 def _are_few(mean: Tensor, variance: Tensor) -> bool:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gaussify._numerics import expected_softmax, softplus_moment
+from gaussify._numerics import expected_softmax, sigmoid_pair
 
 _ELEMENTS = 1 << 20  # rows x classes x (samples or classes) at a time
 
@@ -70,13 +70,10 @@ def logistic_probs(
     n_samples: int,
     seed: int,
 ) -> Float[Tensor, "n 2"]:
-    """Probabilities of class 0 and 1, (n, 2), from a latent of ``mean`` and ``variance`` (n, 1).
-
-    Both are computed, rather than one and its complement: small ones then keep all their digits.
-    """
-    logits = torch.cat([-mean, mean], -1)
+    """Probabilities of class 0 and 1, (n, 2), from a latent of ``mean`` and ``variance`` (n, 1)."""
     if method is PredictiveMethod.QUADRATURE:
-        return softplus_moment(1, logits, variance)
+        return sigmoid_pair(mean[:, 0], variance[:, 0])
+    logits = torch.cat([-mean, mean], -1)
     if method is PredictiveMethod.MONTE_CARLO:
         return _sampled(lambda f: torch.sigmoid(torch.cat([-f, f], -1)), mean, variance, n_samples, seed)
     if method is PredictiveMethod.MEAN_FIELD:
