@@ -11,6 +11,7 @@ from gaussify._version import __version__
 
 if TYPE_CHECKING:
     from gaussify import metrics
+    from gaussify.active import ActiveLearner
     from gaussify.gp import GPClassifier
     from gaussify.likelihoods import BinomialLikelihood, LogisticLikelihood, PoissonLikelihood, SoftmaxLikelihood
     from gaussify.linear import BayesianLogisticRegression
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gaussify.nn import LastLayer, MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
 
 __all__ = [
+    "ActiveLearner",
     "BayesianLogisticRegression",
     "BinomialLikelihood",
     "GPClassifier",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "ActiveLearner": "active",
     "BayesianLogisticRegression": "linear",
     "BinomialLikelihood": "likelihoods",
     "GPClassifier": "gp",

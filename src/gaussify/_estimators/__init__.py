@@ -47,6 +47,7 @@ from gaussify._estimators._streaming import (
     check_other_model,
     unchanged_on_error,
 )
+from gaussify._estimators._weight_space import WeightFeatures, WeightSpace
 
 __all__ = [
     "ALPHA_GRID",
@@ -63,6 +64,8 @@ __all__ = [
     "LikelihoodKind",
     "Packed",
     "StreamingClassifier",
+    "WeightFeatures",
+    "WeightSpace",
     "as_alpha",
     "best_label_choice",
     "best_temperature",

@@ -18,6 +18,8 @@ from gaussify._estimators import (
     Floats,
     Indices,
     StreamingClassifier,
+    WeightFeatures,
+    WeightSpace,
     check_other_model,
     distinct_rows,
     expect,
@@ -35,13 +37,13 @@ from gaussify.gp._choice import (
 from gaussify.gp._fitting import fit_model
 from gaussify.gp._kernels import kernel_form, make_kernel
 from gaussify.gp._model_file import pack_choice, pack_model, unpack_choice, unpack_model, unpack_scaling
-from gaussify.gp._models import LatentModel, LatentPosterior, Latents, SparseModel
+from gaussify.gp._models import InducingFeatures, LatentModel, LatentPosterior, Latents, SparseModel
 from gaussify.gp._objective import SortedRows
 from gaussify.gp._parameters import Given, Objective, checked_parameters
 from gaussify.gp._scaling import Scaling, fit_scaling
 from gaussify.gp._search import SearchReport
 from gaussify.likelihoods import ClassLikelihood
-from gaussify.posterior import without_rows
+from gaussify.posterior import RowPosterior, without_rows
 
 _FORMAT = 1
 _MANY_ROWS = 5000  # whose exact model takes minutes and gigabytes
@@ -258,6 +260,26 @@ class GPClassifier(StreamingClassifier):
         mean, variance = self._latent(self._check_features(X))
         return mean.numpy(), variance.numpy()
 
+    @available_if(_is_sparse)
+    def weight_space(self) -> WeightSpace:
+        """Return the weights' posterior and what labels observe, for whoever follows the model row by row."""
+        check_is_fitted(self, "classes_")
+        self._shared_features()
+        likelihood, table = make_table(self._given.label, len(self.classes_), self._choice)
+        (posterior,), T = self._sparse("weight_space").posteriors(table), self._choice.temperature
+        return WeightSpace(
+            features=self._weight_features,
+            posterior=RowPosterior((posterior.mean / T).numpy(), (posterior.root / T).numpy()),
+            targets=list(zip((table.mean / T).numpy(), (table.variance / T**2).numpy(), strict=True)),
+            likelihood=likelihood,
+            predictive=self._given.label.predictive,
+            origin=self._origin(),
+        )
+
+    def has_weight_space(self, space: WeightSpace) -> bool:
+        """Return whether, since it was given away, nothing but rows has been learnt."""
+        return space.comes_from(self._origin())
+
     def merge(self: _Model, other: "GPClassifier") -> _Model:
         """Learn all that ``other`` has learnt from other rows with the same hyperparameters, see ``blank_copy``."""
         check_is_fitted(self, "classes_")
@@ -306,6 +328,10 @@ class GPClassifier(StreamingClassifier):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file (safetensors and JSON), atomically; a sparse one without any training row."""
+        write_model(path, type(self).__name__, _FORMAT, *self.packed())
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what a file holds of the model: what JSON can hold, and tensors; ``unpacked`` takes both."""
         check_is_fitted(self, "classes_")
         assert self._model is not None
         choice, model = pack_choice(self._choice), pack_model(self._model)
@@ -322,8 +348,7 @@ class GPClassifier(StreamingClassifier):
             "model": model.config,
         }
         scaling = {name: torch.from_numpy(getattr(self._scaling, name)) for name in ("knots", "values")}
-        tensors = choice.tensors | model.tensors | {f"scaling.{name}": part for name, part in scaling.items()}
-        write_model(path, type(self).__name__, _FORMAT, config, tensors)
+        return config, choice.tensors | model.tensors | {f"scaling.{name}": part for name, part in scaling.items()}
 
     @classmethod
     def load(cls: type[_Model], path: str | os.PathLike[str], kernel: Kernel | None = None) -> _Model:
@@ -337,7 +362,22 @@ class GPClassifier(StreamingClassifier):
             If the model was given a kernel object: one of the same form, whose parameters are then those of the file.
         """
         config, tensors = read_model(path, cls.__name__, _FORMAT)
-        both: list[Any] = [config.get(name) for name in ("params", "params_of_fit")]
+        cls._check_kernel(config, kernel, path)
+        with unpacking(path, cls.__name__):
+            return cls.unpacked(config, tensors, kernel)
+
+    @classmethod
+    def unpacked(
+        cls: type[_Model], config: dict[str, Any], tensors: dict[str, Tensor], kernel: Kernel | None = None
+    ) -> _Model:
+        """Return the model of what ``packed`` gave, with a kernel as for ``load``."""
+        now, of_fit = (cls(**_unpacked_params(config[name], kernel)) for name in ("params", "params_of_fit"))
+        now._restore(of_fit, config, tensors)
+        return now
+
+    @classmethod
+    def _check_kernel(cls, config: dict[str, Any], kernel: Kernel | None, path: str | os.PathLike[str]) -> None:
+        both = [config.get(name) for name in ("params", "params_of_fit")]
         has_custom = any(isinstance(params, dict) and params.get("kernel") == _CUSTOM for params in both)
         if has_custom and kernel is None:
             raise InvalidArgumentError(
@@ -346,10 +386,6 @@ class GPClassifier(StreamingClassifier):
             )
         if kernel is not None and not has_custom:
             raise InvalidArgumentError(f"{path} holds a {cls.__name__} with a named kernel; load it without 'kernel'.")
-        with unpacking(path, cls.__name__):
-            now, of_fit = (cls(**_unpacked_params(params, kernel)) for params in both)
-            now._restore(of_fit, config, tensors)
-        return now
 
     def _restore(self, of_fit: "GPClassifier", config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Take over what ``save`` wrote; ``of_fit`` has the parameters that the model was fitted with."""
@@ -504,6 +540,19 @@ class GPClassifier(StreamingClassifier):
             likelihood, table = make_table(self._given.label, len(self.classes_), self._choice)
             self._predict = likelihood, self._model.posterior(table)
         return self._predict
+
+    def _shared_features(self) -> InducingFeatures:
+        features = self._sparse("weight_space").features
+        if len(features) > 1:
+            raise InvalidArgumentError("weight_space needs one kernel for all latents: shared_kernel=True.")
+        return features[0]
+
+    def _weight_features(self, X: Floats) -> WeightFeatures:
+        features, left = self._shared_features()(self._scaled(X))
+        return features.numpy(), (left / self._choice.temperature**2).numpy()
+
+    def _origin(self) -> tuple[object, ...]:
+        return self._choice, self.classes_, self._shared_features()
 
     def _scaled(self, X: Floats) -> Float[Tensor, "n d"]:
         return torch.from_numpy(self._scaling(X))

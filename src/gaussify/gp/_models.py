@@ -212,9 +212,10 @@ class SparseModel(LatentModel):
         return other.statistics
 
     def posterior(self, table: PseudoTargets) -> "SparsePosterior":
-        return SparsePosterior(self.features, self._posteriors(table))
+        return SparsePosterior(self.features, self.posteriors(table))
 
-    def _posteriors(self, table: PseudoTargets) -> list[GaussianPosterior]:
+    def posteriors(self, table: PseudoTargets) -> list[GaussianPosterior]:
+        """Return the weights of each kernel's features."""
         return [
             class_posterior(features.prior(own), rows, own)
             for features, rows, own in zip(self.features, self.statistics, self._tables(table), strict=True)
@@ -226,7 +227,7 @@ class SparseModel(LatentModel):
 
         def judge(table: PseudoTargets, left_out: bool) -> Latents:
             parts = []
-            for (phi, left), posterior, own in zip(known, self._posteriors(table), self._tables(table), strict=True):
+            for (phi, left), posterior, own in zip(known, self.posteriors(table), self._tables(table), strict=True):
                 mean, variance = latent(posterior, phi)
                 if left_out:
                     targets = PseudoTargets(own.mean[some.labels], own.variance[some.labels])

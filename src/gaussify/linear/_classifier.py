@@ -16,6 +16,8 @@ from gaussify._estimators import (
     Indices,
     LabelledRows,
     StreamingClassifier,
+    WeightFeatures,
+    WeightSpace,
     check_other_model,
     expect,
     is_usable,
@@ -273,6 +275,22 @@ class BayesianLogisticRegression(StreamingClassifier):
         seed = check_random_state(random_state).randint(2**31)
         draws = sample(self._current().tensors, n_samples, torch.Generator().manual_seed(int(seed)))
         return draws.numpy()
+
+    def weight_space(self) -> WeightSpace:
+        """Return the weights' posterior and what labels observe, for whoever follows the model row by row."""
+        mean, root = self._current()
+        return WeightSpace(
+            features=self._weight_features,
+            posterior=RowPosterior(mean.copy(), root.copy()),
+            targets=self._targets,
+            likelihood=self._likelihood_in_use,
+            predictive=self._given.label.predictive,
+            origin=self._origin(),
+        )
+
+    def has_weight_space(self, space: WeightSpace) -> bool:
+        """Return whether, since it was given away, nothing but rows has been learnt."""
+        return space.comes_from(self._origin())
 
     def merge(self: _Model, other: "BayesianLogisticRegression") -> _Model:
         """Learn all that ``other`` has learnt from other rows; parameters stay those of this model."""
@@ -534,6 +552,13 @@ class BayesianLogisticRegression(StreamingClassifier):
         features[:, : X.shape[1]] = X
         features[:, X.shape[1] :] = 1.0
         return features
+
+    def _weight_features(self, X: Floats) -> WeightFeatures:
+        return self._features(X), np.zeros(len(X))
+
+    def _origin(self) -> tuple[object, ...]:
+        fades = object() if self._given.forgetting != 1.0 else None  # then each row changes the weight of all others
+        return self._tuned(), self.classes_, fades
 
     def _current(self) -> RowPosterior:
         """The posterior of the logits' weights: one row at a time where that is cheaper than factorising anew."""

@@ -1,6 +1,7 @@
 """Gaussian posteriors of the latents, in closed form: statistics of rows, natural parameters, leave-one-out."""
 
 from gaussify.posterior._accumulator import StatisticsAccumulator
+from gaussify.posterior._carried import CarriedLatents
 from gaussify.posterior._gaussian import (
     GaussianPosterior,
     GaussianPrior,
@@ -15,14 +16,16 @@ from gaussify.posterior._gaussian import (
 )
 from gaussify.posterior._leave_one_out import leave_one_out
 from gaussify.posterior._prior_scale import PriorScale, best_prior_scale
-from gaussify.posterior._row import RowLatent, RowPosterior, latent_of_row, observe_
+from gaussify.posterior._row import Observation, RowLatent, RowPosterior, latent_of_row, observe_
 from gaussify.posterior._statistics import ClassStatistics, without_rows
 
 __all__ = [
+    "CarriedLatents",
     "ClassStatistics",
     "GaussianPosterior",
     "GaussianPrior",
     "NaturalParameters",
+    "Observation",
     "PriorScale",
     "RowLatent",
     "RowPosterior",

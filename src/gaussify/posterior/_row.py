@@ -49,6 +49,24 @@ class RowLatent(NamedTuple):
     u: Float[np.ndarray, "l d"]
 
 
+class Observation(NamedTuple):
+    r"""What observing one row did to the latents of others.
+
+    With covariance C of the weights before it, ``gain`` is :math:`C\phi`, ``total`` is
+    :math:`v + \phi^\top C\phi` and ``residual`` is :math:`y - \phi^\top m`.
+
+    Examples
+    --------
+    >>> posterior = RowPosterior(np.zeros((1, 1)), np.ones((1, 1, 1)))
+    >>> observe_(posterior, feature=np.ones(1), mean=np.array([4.0]), variance=np.array([1.0]))
+    Observation(gain=array([[1.]]), total=array([2.]), residual=array([4.]))
+    """
+
+    gain: Float[np.ndarray, "l d"]
+    total: Float[np.ndarray, " l"]
+    residual: Float[np.ndarray, " l"]
+
+
 def latent_of_row(posterior: RowPosterior, feature: Float[np.ndarray, " d"]) -> RowLatent:
     """Return the latents of one row: ``latent`` for a single feature vector.
 
@@ -68,7 +86,7 @@ def observe_(
     mean: Float[np.ndarray, " l"],
     variance: Float[np.ndarray, " l"],
     latent: RowLatent | None = None,
-) -> None:
+) -> Observation:
     r"""Condition the posterior on one more row, in place: Potter's square-root form of the Kalman update, l d².
 
     With :math:`u = R\phi` and :math:`a = v + |u|^2`, the covariance :math:`R^\top(I - uu^\top/a)R` has the root
@@ -82,17 +100,18 @@ def observe_(
     Examples
     --------
     >>> posterior = RowPosterior(np.zeros((1, 1)), np.ones((1, 1, 1)))
-    >>> observe_(posterior, feature=np.ones(1), mean=np.array([4.0]), variance=np.array([1.0]))
+    >>> _ = observe_(posterior, feature=np.ones(1), mean=np.array([4.0]), variance=np.array([1.0]))
     >>> posterior.mean, posterior.root**2
     (array([[2.]]), array([[[0.5]]]))
     """
     weights, root = posterior
     before, spread, u = latent_of_row(posterior, feature) if latent is None else latent
     gain = np.matmul(u[:, None, :], root)[:, 0]  # (l, d), covariance times feature
-    total = variance + spread
+    total, residual = variance + spread, mean - before
     shrink = gain / (total + np.sqrt(total * variance))[:, None]
-    weights += gain * ((mean - before) / total)[:, None]
+    weights += gain * (residual / total)[:, None]
     step = max(1, _ELEMENTS // u.shape[1] ** 2)
     for first in range(0, len(root), step):
         part = slice(first, first + step)
         root[part] -= u[part, :, None] * shrink[part, None, :]
+    return Observation(gain, total, residual)

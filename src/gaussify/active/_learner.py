@@ -1,0 +1,491 @@
+"""A loop with a person in it: which rows to label, and what their labels teach."""
+
+import os
+from typing import Any, TypeVar
+
+import joblib
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import ArrayLike, NDArray
+from sklearn.cluster import kmeans_plusplus
+from sklearn.utils import check_array
+from sklearn.utils.validation import _num_samples
+from torch import Tensor
+
+from gaussify._estimators import Floats, Indices, expect, pack_classes, unpack_classes, unpacking
+from gaussify._persistence import read_model, write_model
+from gaussify._validation import check_count, check_option
+from gaussify.active._acquisition import Acquisition, bald, entropy, epig, least_confidence, margin
+from gaussify.active._model import GaussianModel, GaussianRows, Model, RefittedModel, WatchedRows, is_fitted, take
+from gaussify.active._selection import greedy, near_even
+from gaussify.exceptions import InvalidArgumentError, ModelFileError
+
+_FORMAT = 1
+_OF_PROBS = {
+    Acquisition.ENTROPY: entropy,
+    Acquisition.MARGIN: margin,
+    Acquisition.LEAST_CONFIDENCE: least_confidence,
+}
+_OPTIONS = ("acquisition", "diverse", "n_draws", "random_state")
+_MODEL = "model."  # before the names of tensors of the estimator, in files
+_N_TARGETS = 100  # rows of the pool that information is wanted about, where none are given
+_Learner = TypeVar("_Learner", bound="ActiveLearner")
+
+
+class ActiveLearner:
+    r"""A pool of rows without labels, of which the most telling ones are asked for.
+
+    ``query`` names rows, ``teach`` takes their labels. With :class:`~gaussify.BayesianLogisticRegression` and with a
+    sparse :class:`~gaussify.GPClassifier` mean and variance of every latent of the pool are carried along: a step costs
+    d² for the weights and n d for n rows, and nothing is fitted again until hyperparameters are due (linear models
+    choose them anew when the rows have doubled, or not at all where they are given; Gaussian processes are fitted anew
+    when the rows have doubled, unless they came fitted). Any other scikit-learn classifier with ``predict_proba`` is
+    fitted anew with all labels.
+
+    Parameters
+    ----------
+    estimator : classifier
+        Fitted or not; it is copied. One of gaussify's that is fitted learns on from there.
+    X_pool : array-like of shape (n, d)
+        Rows to choose from.
+    acquisition : str
+        See :class:`~gaussify.active.Acquisition`: ``"entropy"``, ``"margin"``, ``"least-confidence"`` and ``"random"``
+        with any estimator; ``"bald"``, ``"epig"``, ``"variance"`` and ``"thompson"`` with those of gaussify.
+    X_initial, y_initial : array-like, optional
+        Rows with labels to begin with.
+    classes : array-like, optional
+        Labels there are, which need not be known: without them the first rows are spread over the pool until two
+        classes have turned up.
+    X_target : array-like of shape (m, d), optional
+        Rows that predictions are wanted for, of ``"epig"``; by default 100 of the pool.
+    diverse : bool
+        Whether rows that are asked for together must not tell the same, see :func:`~gaussify.active.greedy`; with
+        gaussify's estimators.
+    n_draws : int
+        From the posterior, for ``"epig"``.
+    random_state : int
+        Seed of whatever is drawn.
+
+    Attributes
+    ----------
+    estimator_ : classifier
+        That has learnt all labels so far.
+    labelled_, labels_ : ndarray
+        Rows of the pool that were taught, in their order, and their labels.
+    pending_ : ndarray of int
+        Rows that were asked for and not yet taught.
+    agreement_ : list of float
+        Cohen's kappa between decisions on the pool from one query to the next.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from gaussify import BayesianLogisticRegression
+    >>> X, y = load_wine(return_X_y=True)
+    >>> learner = ActiveLearner(BayesianLogisticRegression(), X, acquisition="bald")
+    >>> for _ in range(20):
+    ...     rows = learner.query()  # ask somebody
+    ...     learner.teach(rows, y[rows])
+    >>> learner.estimator_.score(X, y) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        X_pool: Any,
+        acquisition: str = "entropy",
+        *,
+        X_initial: Any = None,
+        y_initial: Any = None,
+        classes: ArrayLike | None = None,
+        X_target: Any = None,
+        diverse: bool = True,
+        n_draws: int = 128,
+        random_state: int = 0,
+    ) -> None:
+        self.acquisition = check_option(acquisition, Acquisition, name="acquisition", owner="ActiveLearner")
+        self.diverse = bool(diverse)
+        self.n_draws = check_count(n_draws, name="n_draws", owner="ActiveLearner")
+        self.random_state = check_count(random_state, name="random_state", owner="ActiveLearner", minimum=0)
+        self._classes = None if classes is None else np.unique(np.asarray(classes))
+        self._model = self._make_model(estimator)
+        self._X = self._rows(X_pool, "X_pool")
+        self.n_pool = _num_samples(self._X)
+        self._X_target = None if X_target is None else self._rows(X_target, "X_target")
+        self._begin()
+        if (X_initial is None) != (y_initial is None):
+            raise InvalidArgumentError("ActiveLearner takes 'X_initial' and 'y_initial' together.")
+        self._initial: tuple[Any, NDArray] | None = None
+        if X_initial is not None:
+            self._initial = self._rows(X_initial, "X_initial"), np.asarray(y_initial)
+            self._model.learn(*self._initial)
+
+    def _begin(self) -> None:
+        self._is_open = np.ones(self.n_pool, dtype=bool)  # neither asked for, nor taught, nor skipped
+        self._labelled: list[int] = []
+        self._labels: list[Any] = []
+        self._pending: list[int] = []
+        self._skipped: list[int] = []
+        self._n_queries = 0
+        self.agreement_: list[float] = []
+        self._decisions: NDArray | None = None
+        self._is_new = True  # whether the model has learnt since decisions were looked at
+        self._pool, self._targets = self._watch()
+
+    def _watch(self) -> tuple[WatchedRows, GaussianRows | None]:
+        pool = self._model.watch(self._X)
+        if self.acquisition is not Acquisition.EPIG:
+            return pool, None
+        assert isinstance(self._model, GaussianModel)
+        if self._X_target is None:
+            size = min(_N_TARGETS, self.n_pool)
+            some = np.random.default_rng(self.random_state).choice(self.n_pool, size, replace=False)
+            return pool, self._model.watch(take(self._X, some))
+        return pool, self._model.watch(self._X_target)
+
+    @property
+    def estimator_(self) -> Any:
+        return self._model.estimator
+
+    @property
+    def labelled_(self) -> Indices:
+        return np.array(self._labelled, dtype=np.int64)
+
+    @property
+    def labels_(self) -> NDArray:
+        return np.array(self._labels)
+
+    @property
+    def pending_(self) -> Indices:
+        return np.array(self._pending, dtype=np.int64)
+
+    @property
+    def n_open(self) -> int:
+        """How many rows can still be asked for."""
+        return int(self._is_open.sum())
+
+    def query(self, n: int = 1) -> Indices:
+        """Return the rows of the pool to label next, as indices; they are pending until they are taught or skipped.
+
+        Rows that are pending are not named again, and others that would tell the same as those are not preferred.
+        """
+        n = check_count(n, name="n", owner="ActiveLearner.query")
+        if n > self.n_open:
+            raise InvalidArgumentError(
+                f"ActiveLearner.query was asked for {n} rows; {self.n_open} of the pool are neither taught, nor "
+                "pending, nor skipped."
+            )
+        chosen = self._choose(n)
+        self._n_queries += 1
+        self._is_open[chosen] = False
+        self._pending += chosen
+        return np.array(chosen, dtype=np.int64)
+
+    def teach(self: _Learner, indices: ArrayLike, labels: ArrayLike) -> _Learner:
+        """Learn the labels of rows of the pool, whether they were asked for or not."""
+        rows = self._checked(indices, "teach")
+        y = np.atleast_1d(np.asarray(labels))
+        if y.shape != rows.shape:
+            raise InvalidArgumentError(
+                f"ActiveLearner.teach needs one label for each row; got {len(rows)} rows and labels of shape {y.shape}."
+            )
+        if self._classes is not None and len(unknown := np.setdiff1d(y, self._classes)):
+            raise InvalidArgumentError(
+                f"ActiveLearner.teach was given the label {unknown[0]!s}; 'classes' are {self._classes.tolist()}."
+            )
+        if len(rows):
+            self._model.learn(take(self._X, rows), y)
+            self._close(rows)
+            self._labelled += rows.tolist()
+            self._labels += y.tolist()
+            self._is_new = True
+        return self
+
+    def skip(self: _Learner, indices: ArrayLike) -> _Learner:
+        """Never ask for these rows again, as nobody can tell their labels."""
+        rows = self._checked(indices, "skip")
+        self._close(rows)
+        self._skipped += rows.tolist()
+        return self
+
+    def scores(self) -> Float[np.ndarray, " n"]:
+        """Return the acquisition function of all rows of the pool; -inf for those that cannot be asked for."""
+        self._check_predicts("scores")
+        scores = np.full(self.n_pool, -np.inf)
+        open_rows = self._is_open.nonzero()[0]
+        scores[open_rows] = self._score(open_rows).numpy()
+        return scores
+
+    def has_converged(self, agreement: float = 0.99, n_queries: int = 3) -> bool:
+        """Return whether decisions on the pool have hardly changed over the last queries: a reason to stop.
+
+        Parameters
+        ----------
+        agreement
+            Of Cohen's kappa, on average.
+        n_queries
+            Over which the average is.
+
+        References
+        ----------
+        M. Bloodgood, K. Vijay-Shanker, "A method for stopping active learning based on stabilizing predictions and the
+        need for user-adjustable stopping", 2009.
+        """
+        n_queries = check_count(n_queries, name="n_queries", owner="ActiveLearner.has_converged")
+        last = self.agreement_[-n_queries:]
+        return len(last) == n_queries and float(np.mean(last)) >= agreement
+
+    def track(self, X: Any) -> "TrackedRows":
+        """Return other rows whose predictions are kept up to date at the cost of those of the pool: a test set."""
+        return TrackedRows(self._model, self._model.watch(self._rows(X, "X")))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write labels, what is pending and what was learnt to one file, atomically; the rows are not in it."""
+        config: dict[str, Any] = {name: getattr(self, name) for name in _OPTIONS}
+        config |= {
+            "pool": joblib.hash(self._X),
+            "classes": None if self._classes is None else {"classes": pack_classes(self._classes)},
+            "labels": None,
+            "decisions": None,
+            "n_queries": self._n_queries,
+            "agreement": self.agreement_,
+            "is_new": self._is_new,
+            "model": None,
+        }
+        own = {"labelled": self._labelled, "pending": self._pending, "skipped": self._skipped}
+        tensors = {name: torch.tensor(rows, dtype=torch.int64) for name, rows in own.items()}
+        for name, labels in (("labels", self.labels_), ("decisions", self._decisions)):
+            if labels is not None and len(labels):
+                classes, codes = np.unique(labels, return_inverse=True)
+                config[name], tensors[name] = {"classes": pack_classes(classes)}, torch.from_numpy(codes)
+        if isinstance(self._model, GaussianModel) and is_fitted(self._model.estimator):
+            config["model"], of_model = self._model.packed()
+            tensors |= {f"{_MODEL}{name}": tensor for name, tensor in of_model.items()}
+        write_model(path, "ActiveLearner", _FORMAT, config, tensors)
+
+    @classmethod
+    def load(
+        cls: type[_Learner],
+        path: str | os.PathLike[str],
+        estimator: Any,
+        X_pool: Any,
+        *,
+        X_initial: Any = None,
+        y_initial: Any = None,
+        X_target: Any = None,
+    ) -> _Learner:
+        """Return the learner that ``save`` wrote.
+
+        Parameters
+        ----------
+        path
+            Of the file.
+        estimator, X_pool, X_initial, y_initial, X_target
+            As ``ActiveLearner`` was given them. What estimators of gaussify had learnt is in the file; others are
+            fitted again.
+        """
+        config, tensors = read_model(path, "ActiveLearner", _FORMAT)
+        with unpacking(path, "ActiveLearner"):
+            options = {name: config[name] for name in _OPTIONS}
+            classes = None if config["classes"] is None else unpack_classes(config["classes"])
+        if config["model"] is not None:  # it has learnt from the first rows already
+            X_initial = y_initial = None
+        data = {"X_initial": X_initial, "y_initial": y_initial, "X_target": X_target}
+        learner = cls(estimator, X_pool, classes=classes, **options, **data)
+        if config["pool"] != joblib.hash(learner._X):
+            raise ModelFileError(f"{path} belongs to another pool: 'X_pool' must be the rows that it was saved with.")
+        with unpacking(path, "ActiveLearner"):
+            learner._restore(config, tensors)
+        return learner
+
+    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        rows = {name: tensors[name].numpy() for name in ("labelled", "pending", "skipped")}
+        taken = np.concatenate(list(rows.values()))
+        expect(len(np.unique(taken)) == len(taken) and set(taken) <= set(range(self.n_pool)), "rows are of the pool")
+        labels, self._decisions = (
+            None if config[name] is None else unpack_classes(config[name])[tensors[name].numpy()]
+            for name in ("labels", "decisions")
+        )
+        labels = np.empty(0) if labels is None else labels
+        expect(len(labels) == len(rows["labelled"]), "each row has a label")
+        self._labelled, self._pending, self._skipped = (rows[name].tolist() for name in rows)
+        self._labels = labels.tolist()
+        self._is_open[taken] = False
+        self._n_queries, self._is_new = int(config["n_queries"]), bool(config["is_new"])
+        self.agreement_ = [float(value) for value in config["agreement"]]
+        X = take(self._X, self.labelled_)
+        if config["model"] is None:
+            if len(labels):
+                self._model.learn(X, labels)
+            return
+        expect(isinstance(self._model, GaussianModel), "the estimator is the one it was saved with")
+        of_model = {name.removeprefix(_MODEL): own for name, own in tensors.items() if name.startswith(_MODEL)}
+        self._model.restore(config["model"], of_model, X, labels)  # type: ignore[attr-defined]
+
+    def _make_model(self, estimator: Any) -> Model:
+        for needed in ("fit", "predict_proba"):
+            if not hasattr(estimator, needed):
+                raise InvalidArgumentError(
+                    f"The 'estimator' of ActiveLearner must be a classifier with {needed}; got one "
+                    f"{type(estimator).__name__}."
+                )
+        if hasattr(estimator, "weight_space"):
+            return GaussianModel(estimator, self._classes)
+        if self.acquisition.needs_latents:
+            raise InvalidArgumentError(
+                f"acquisition='{self.acquisition}' of ActiveLearner needs Gaussian latents: an estimator such as "
+                f"BayesianLogisticRegression, or GPClassifier with n_inducing; got one {type(estimator).__name__}."
+            )
+        return RefittedModel(estimator)
+
+    def _rows(self, X: Any, name: str) -> Any:
+        """Rows as the model takes them."""
+        if isinstance(self._model, RefittedModel):
+            return X
+        return check_array(X, dtype=np.float64, order="C", input_name=name, estimator="ActiveLearner")
+
+    def _checked(self, indices: ArrayLike, function: str) -> Indices:
+        owner = f"ActiveLearner.{function}"
+        rows = np.atleast_1d(np.asarray(indices))
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+            raise InvalidArgumentError(f"'indices' of {owner} must be rows of the pool, as integers; got {indices!r}.")
+        rows = rows.astype(np.int64)
+        if rows.size and not (0 <= rows.min() and rows.max() < self.n_pool):
+            raise InvalidArgumentError(
+                f"'indices' of {owner} must lie between 0 and {self.n_pool - 1}; got {rows.min()} to {rows.max()}."
+            )
+        if len(np.unique(rows)) < len(rows):
+            raise InvalidArgumentError(f"'indices' of {owner} must not repeat a row; got {rows.tolist()}.")
+        if len(known := np.intersect1d(rows, self._labelled)):
+            raise InvalidArgumentError(f"{owner} was given row {known[0]}, whose label was taught before.")
+        return rows
+
+    def _close(self, rows: Indices) -> None:
+        gone = set(rows.tolist())
+        self._is_open[rows] = False
+        self._pending = [row for row in self._pending if row not in gone]
+        self._skipped = [row for row in self._skipped if row not in gone]
+
+    def _check_predicts(self, function: str) -> None:
+        if not self._model.can_predict:
+            raise InvalidArgumentError(
+                f"ActiveLearner.{function} needs labels of two classes first; 'query' names rows without."
+            )
+
+    def _choose(self, n: int) -> list[int]:
+        open_rows = self._is_open.nonzero()[0]
+        rng = np.random.default_rng([self.random_state, self._n_queries])
+        if not self._model.can_predict:
+            return open_rows[self._spread(open_rows, n, rng)].tolist()
+        self._look()
+        if self.acquisition is Acquisition.RANDOM:
+            return rng.choice(open_rows, n, replace=False).tolist()
+        is_gaussian = isinstance(self._pool, GaussianRows)
+        if is_gaussian and self.diverse and n + len(self._pending) > 1:
+            return self._choose_diverse(n)
+        if n == 1 and is_gaussian and self.acquisition in _OF_PROBS and len(self.estimator_.classes_) == 2:
+            carried = self._pool.carried  # type: ignore[attr-defined]
+            open_rows = open_rows[near_even(carried.mean[open_rows], carried.variance[open_rows])]
+        best = torch.sort(self._score(open_rows), descending=True, stable=True).indices[:n]
+        return open_rows[best.numpy()].tolist()
+
+    def _choose_diverse(self, n: int) -> list[int]:
+        pool = self._pool
+        assert isinstance(pool, GaussianRows)
+        explained = pool.carried.variance - pool.carried.unexplained[:, None]
+        return greedy(self.scores(), explained, pool.covariance_with, n, self._pending)
+
+    def _spread(self, open_rows: Indices, n: int, rng: np.random.Generator) -> Indices:
+        """Rows far from each other, as long as nothing else is known."""
+        if isinstance(self._model, RefittedModel):  # whose rows may be anything
+            return rng.choice(len(open_rows), n, replace=False)
+        X = self._X[open_rows]
+        scale = X.std(0)
+        _, chosen = kmeans_plusplus(X / np.where(scale > 0.0, scale, 1.0), n, random_state=int(rng.integers(2**31)))
+        if len(set(chosen)) < n:  # fewer distinct rows than are asked for
+            return rng.choice(len(open_rows), n, replace=False)
+        return chosen
+
+    def _look(self) -> None:
+        """Compare decisions on the pool with those before."""
+        if not self._is_new:
+            return
+        decisions = self.estimator_.classes_[self._pool.decisions()]
+        if self._decisions is not None:
+            self.agreement_.append(float(cohen_kappa(self._decisions, decisions)))
+        self._decisions, self._is_new = decisions, False
+
+    def _score(self, rows: Indices) -> Float[Tensor, " n"]:
+        """The acquisition function of some rows."""
+        pool = self._pool
+        if self.acquisition is Acquisition.RANDOM:
+            return torch.rand(len(rows), generator=torch.Generator().manual_seed(self._seed())).double()
+        if not isinstance(pool, GaussianRows):
+            return _OF_PROBS[self.acquisition](pool.probs()[rows])
+        if self.acquisition in _OF_PROBS:
+            return _OF_PROBS[self.acquisition](pool.probs(rows))
+        if self.acquisition is Acquisition.BALD:
+            return bald(self._model.space.likelihood, *pool.latents(rows))  # type: ignore[attr-defined]
+        if self.acquisition is Acquisition.VARIANCE:
+            return pool.latents(rows)[1].sum(1)
+        n_draws = 1 if self.acquisition is Acquisition.THOMPSON else self.n_draws
+        return torch.cat([self._score_by_draws(part, n_draws) for part in pool.parts(rows, n_draws)])
+
+    def _score_by_draws(self, rows: Indices, n_draws: int) -> Float[Tensor, " n"]:
+        assert isinstance(self._pool, GaussianRows)
+        draws = self._pool.draws(n_draws, self._seed(), rows)
+        if self._targets is None:
+            return entropy(draws[0])
+        return epig(draws, self._targets.draws(n_draws, self._seed()))
+
+    def _seed(self) -> int:
+        return int(np.random.default_rng([self.random_state, self._n_queries, 1]).integers(2**31))
+
+
+class TrackedRows:
+    """Rows whose predictions are kept up to date while an :class:`ActiveLearner` learns.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from gaussify import BayesianLogisticRegression
+    >>> X, y = load_wine(return_X_y=True)
+    >>> learner = ActiveLearner(BayesianLogisticRegression(), X[::2])
+    >>> test = learner.track(X[1::2])
+    >>> rows = learner.query(10)
+    >>> _ = learner.teach(rows, y[::2][rows])
+    >>> test.predict_proba().shape
+    (89, 3)
+    """
+
+    def __init__(self, model: Model, rows: WatchedRows) -> None:
+        self._model, self._rows = model, rows
+
+    def predict_proba(self) -> Floats:
+        """Return the class probabilities by all labels so far."""
+        if not self._model.can_predict:
+            raise InvalidArgumentError("TrackedRows has no probabilities before there are labels of two classes.")
+        return self._rows.probs().numpy()
+
+    def predict(self) -> NDArray:
+        """Return the most probable class of each row."""
+        return self._model.estimator.classes_[self.predict_proba().argmax(1)]
+
+
+def cohen_kappa(a: NDArray, b: NDArray) -> float:
+    """Return Cohen's kappa of two sequences of labels: one where they are the same, zero for chance agreement.
+
+    Examples
+    --------
+    >>> cohen_kappa(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0]))
+    0.5
+    """
+    codes, index = np.unique(np.concatenate([a, b]), return_inverse=True)
+    first, second = index[: len(a)], index[len(a) :]
+    if len(codes) == 1:
+        return 1.0
+    shares = [np.bincount(own, minlength=len(codes)) / len(a) for own in (first, second)]
+    by_chance = float(shares[0] @ shares[1])
+    return (float((first == second).mean()) - by_chance) / (1.0 - by_chance)

@@ -1,0 +1,258 @@
+"""How a learner's estimator learns, and what is known of rows meanwhile: followed row by row, or fitted anew."""
+
+import copy
+import weakref
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from gaussify._estimators import Floats, WeightSpace
+from gaussify.posterior import CarriedLatents, sample
+
+_MOST_UPDATES = 10_000  # after which rounding errors are cleared away by computing anew
+_FEW = 0.25  # rows for each feature, up to which following them one by one is cheaper than computing anew
+_ELEMENTS = 1 << 22  # of draws at a time
+
+
+class WatchedRows(ABC):
+    """Rows whose class probabilities are asked for again and again."""
+
+    @abstractmethod
+    def probs(self) -> Float[Tensor, "n c"]:
+        """Return the class probabilities."""
+
+    @abstractmethod
+    def decisions(self) -> Int[np.ndarray, " n"]:
+        """Return the index of the most probable class, roughly."""
+
+
+class Model(ABC):
+    """An estimator that learns labels as they come."""
+
+    estimator: Any
+
+    @property
+    def can_predict(self) -> bool:
+        """Whether it knows two classes."""
+        return is_fitted(self.estimator) and len(self.estimator.classes_) > 1
+
+    @abstractmethod
+    def learn(self, X: Any, y: NDArray) -> None:
+        """Learn from more rows; an error leaves everything as it was."""
+
+    @abstractmethod
+    def watch(self, X: Any) -> WatchedRows:
+        """Return rows that are kept up to date."""
+
+
+class GaussianRows(WatchedRows):
+    """Rows with Gaussian latents, which are carried along."""
+
+    def __init__(self, model: "GaussianModel", X: Floats) -> None:
+        self._model, self.X = model, X
+        self._carried: CarriedLatents | None = None
+
+    @property
+    def carried(self) -> CarriedLatents:
+        """Mean and variance of the latents."""
+        space = self._model.space
+        if self._carried is None:
+            features, unexplained = space.features(self.X)
+            self._carried = CarriedLatents(features, space.posterior, unexplained)
+        return self._carried
+
+    def latents(self, rows: NDArray | slice = slice(None)) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
+        """Return mean and variance of the latents of some rows."""
+        return torch.from_numpy(self.carried.mean[rows]), torch.from_numpy(self.carried.variance[rows])
+
+    def probs(self, rows: NDArray | slice = slice(None)) -> Float[Tensor, "n c"]:
+        """Return the class probabilities of some rows."""
+        space = self._model.space
+        return space.likelihood.predict_proba(*self.latents(rows), space.predictive)
+
+    def draws(self, n_draws: int, seed: int, rows: NDArray | slice = slice(None)) -> Float[Tensor, "s n c"]:
+        """Return the class probabilities of some rows by draws of the weights, the same ones for all rows."""
+        space, carried = self._model.space, self.carried
+        generator = torch.Generator().manual_seed(seed)
+        weights = sample(space.posterior.tensors, n_draws, generator)  # (s, l, e)
+        latents = torch.einsum("ne,sle->snl", torch.from_numpy(carried.features[rows]), weights)
+        noise = torch.randn(latents.shape, generator=generator, dtype=latents.dtype)
+        latents += noise * torch.from_numpy(np.sqrt(carried.unexplained[rows]))[:, None]
+        flat = latents.flatten(0, 1)
+        return space.likelihood.predict_proba(flat, torch.zeros_like(flat), "plug-in").unflatten(0, latents.shape[:2])
+
+    def parts(self, rows: NDArray, n_draws: int) -> list[NDArray]:
+        """Return rows in parts of which draws fit into memory."""
+        size = max(1, _ELEMENTS // (n_draws * self._model.space.likelihood.n_classes))
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+    def covariance_with(self, row: int) -> Float[np.ndarray, "n l"]:
+        """Return the covariance of all latents with those of one row, as far as features explain them."""
+        posterior = self._model.space.posterior
+        u = posterior.root @ self.carried.features[row]  # (l, e)
+        return self.carried.covariance_with(np.matmul(u[:, None, :], posterior.root)[:, 0])
+
+    def decisions(self) -> Int[np.ndarray, " n"]:
+        mean = self.carried.mean
+        return (mean[:, 0] > 0.0).astype(np.int64) if mean.shape[1] == 1 else mean.argmax(1)
+
+    def follow(self, observations: list[Any] | None) -> None:
+        """Go along with what the model has observed; None where it was learnt anew."""
+        if observations is None:
+            self._carried = None
+        elif self._carried is not None:
+            for observation in observations:
+                self._carried.update(observation)
+
+
+class GaussianModel(Model):
+    """A classifier that is linear in features, followed in closed form.
+
+    One that cannot begin with few rows (a Gaussian process, whose kernel is to be learnt) is fitted as soon as there
+    are two classes, and anew whenever the rows have doubled; unless it came fitted, and then never.
+    """
+
+    def __init__(self, estimator: Any, classes: NDArray | None) -> None:
+        self._came_fitted = is_fitted(estimator)
+        self._blank = estimator
+        self.estimator = copy.deepcopy(estimator) if self._came_fitted else clone(estimator)
+        self._classes = classes
+        self._is_searched = hasattr(estimator, "kernel")
+        self.X: Floats | None = None  # rows and labels, of a model that may be fitted anew
+        self.y: NDArray | None = None
+        self.n_fitted = 0
+        self._space: WeightSpace | None = None
+        self._n_updates = 0
+        self._watched: list[weakref.ref[GaussianRows]] = []
+
+    @property
+    def space(self) -> WeightSpace:
+        """The posterior as it is now."""
+        if self._space is None:
+            self._space, self._n_updates = self.estimator.weight_space(), 0
+        return self._space
+
+    def watch(self, X: Floats) -> GaussianRows:
+        rows = GaussianRows(self, X)
+        self._watched = [*(ref for ref in self._watched if ref() is not None), weakref.ref(rows)]
+        return rows
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what a file holds of what was learnt."""
+        config, tensors = self.estimator.packed()
+        return {"estimator": config, "n_fitted": self.n_fitted}, tensors
+
+    def restore(self, config: dict[str, Any], tensors: dict[str, Tensor], X: Floats, y: NDArray) -> None:
+        """Take over what was learnt, from rows that are needed where the estimator may be fitted anew."""
+        kernel = getattr(self.estimator, "kernel", None)
+        own = {} if kernel is None or isinstance(kernel, str) else {"kernel": kernel}
+        self.estimator = type(self.estimator).unpacked(config["estimator"], tensors, **own)
+        self.n_fitted, self.X, self.y = int(config["n_fitted"]), X, y
+        self._space = None
+
+    def learn(self, X: Floats, y: NDArray) -> None:
+        if self._is_searched and not self._came_fitted:
+            all_X = X if self.X is None else np.concatenate([self.X, X])
+            all_y = y if self.y is None else np.concatenate([self.y, y])
+            if len(all_X) >= 2 * self.n_fitted and len(np.unique(all_y)) > 1:
+                self.estimator = clone(self._blank).fit(all_X, all_y)
+                self.n_fitted = len(all_X)
+            elif self.n_fitted:
+                self.estimator.partial_fit(X, y)
+            self.X, self.y = all_X, all_y
+        elif is_fitted(self.estimator):
+            self.estimator.partial_fit(X, y)
+        else:
+            self.estimator.partial_fit(X, y, classes=self._classes)
+        self._follow(X, y)
+
+    def _follow(self, X: Floats, y: NDArray) -> None:
+        space, observations = self._space, None
+        if space is not None and self._may_follow(space, len(X)):
+            labels = np.searchsorted(self.estimator.classes_, y).tolist()
+            features, _ = space.features(X)
+            observations = [space.observe(feature, label) for feature, label in zip(features, labels, strict=True)]
+            self._n_updates += len(X)
+        else:
+            self._space = None
+        for ref in self._watched:
+            if (rows := ref()) is not None:
+                rows.follow(observations)
+
+    def _may_follow(self, space: WeightSpace, n_rows: int) -> bool:
+        few = n_rows <= max(1.0, _FEW * space.posterior.mean.shape[1])
+        return few and self._n_updates + n_rows <= _MOST_UPDATES and self.estimator.has_weight_space(space)
+
+
+class PlainRows(WatchedRows):
+    """Rows of which the probabilities are predicted whenever the estimator is new."""
+
+    def __init__(self, model: "RefittedModel", X: Any) -> None:
+        self._model, self.X = model, X
+        self._of: Any = None
+        self._probs = torch.empty(0, 0)
+
+    def probs(self) -> Float[Tensor, "n c"]:
+        if self._of is not self._model.estimator:
+            self._of = self._model.estimator
+            self._probs = torch.as_tensor(np.asarray(self._of.predict_proba(self.X), dtype=np.float64))
+        return self._probs
+
+    def decisions(self) -> Int[np.ndarray, " n"]:
+        return self.probs().argmax(1).numpy()
+
+
+class RefittedModel(Model):
+    """Any classifier with probabilities, fitted anew with all rows each time."""
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = self._blank = clone(estimator)
+        self._X: list[Any] = []
+        self._y: list[NDArray] = []
+
+    def watch(self, X: Any) -> PlainRows:
+        return PlainRows(self, X)
+
+    def learn(self, X: Any, y: NDArray) -> None:
+        all_X, all_y = [*self._X, X], [*self._y, y]
+        labels = np.concatenate(all_y)
+        if len(np.unique(labels)) > 1:
+            self.estimator = clone(self._blank).fit(_joined(all_X), labels)
+        self._X, self._y = all_X, all_y
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Return whether an estimator has learnt anything."""
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True
+
+
+def take(X: Any, rows: NDArray) -> Any:
+    """Return some rows of an array, a sparse matrix, a frame or a list."""
+    return _safe_indexing(X, rows)
+
+
+def _joined(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    if hasattr(parts[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(parts)
+    if hasattr(parts[0], "tocsr"):
+        from scipy.sparse import vstack
+
+        return vstack(parts).tocsr()
+    return np.concatenate([np.asarray(part) for part in parts])

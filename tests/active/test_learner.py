@@ -1,0 +1,391 @@
+"""The learner: what it carries along, what it chooses, and what it keeps."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits, load_wine, make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gaussify import ActiveLearner, BayesianLogisticRegression, GPClassifier
+from gaussify.active import Acquisition, bald, entropy, least_confidence, margin
+from gaussify.active._learner import cohen_kappa
+from gaussify.exceptions import InvalidArgumentError, ModelFileError
+
+FIXED = {"alpha_eps": 0.1, "temperature": 1.0, "prior_variance": 1.0}
+
+
+def binary(n=400, d=8, seed=0):
+    return make_classification(
+        n, d, n_informative=min(4, d), n_redundant=0, n_clusters_per_class=1, flip_y=0.1, random_state=seed
+    )
+
+
+def run(learner, y, n_steps, n=1):
+    for _ in range(n_steps):
+        rows = learner.query(n)
+        learner.teach(rows, y[rows])
+    return learner
+
+
+@pytest.fixture(scope="module")
+def wine():
+    X, y = load_wine(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+@pytest.mark.parametrize("params", [FIXED, {}, {"likelihood": "softmax", "method": "moment-ori"}])
+def test_carried_latents_equal_recomputed_ones_after_200_steps(params):
+    X, y = binary()
+    learner = ActiveLearner(BayesianLogisticRegression(**params), X, classes=[0, 1])
+    test = learner.track(X[:50] + 0.1)
+    run(learner, y, 200)
+    carried = learner._pool.carried
+    mean, variance = learner.estimator_.predict_latent(X)
+    assert learner._model._n_updates > 0
+    np.testing.assert_allclose(carried.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(carried.variance, variance, atol=1e-8)
+    np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
+
+
+def test_carried_latents_of_many_classes_equal_recomputed_ones_after_200_steps():
+    X, y = load_digits(return_X_y=True)
+    learner = run(ActiveLearner(BayesianLogisticRegression(**FIXED), X[:600] / 16.0, classes=range(10)), y, 200)
+    mean, variance = learner.estimator_.predict_latent(X[:600] / 16.0)
+    assert learner._model._n_updates >= 198
+    np.testing.assert_allclose(learner._pool.carried.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(learner._pool.carried.variance, variance, atol=1e-8)
+
+
+def test_carried_latents_of_a_sparse_gp_equal_recomputed_ones():
+    X, y = binary(300, 3)
+    gp = GPClassifier(n_inducing=20, max_iter=3).fit(X[:40], y[:40])
+    learner = run(ActiveLearner(gp, X[40:]), y[40:], 100)
+    mean, variance = learner.estimator_.predict_latent(X[40:])
+    assert learner._model._n_updates == 100
+    np.testing.assert_allclose(learner._pool.carried.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(learner._pool.carried.variance, variance, atol=1e-8)
+
+
+def test_a_gp_from_zero_labels_is_fitted_again_when_the_rows_have_doubled():
+    X, y = binary(200, 2)
+    learner = ActiveLearner(GPClassifier(n_inducing=10, max_iter=2), X)
+    sizes = []
+    for _ in range(24):
+        rows = learner.query()
+        learner.teach(rows, y[rows])
+        sizes.append(learner._model.n_fitted)
+    fitted = sorted(set(sizes) - {0})
+    assert all(later >= 2 * earlier for earlier, later in zip(fitted, fitted[1:], strict=False))
+    assert len(fitted) >= 3
+    mean, _ = learner.estimator_.predict_latent(X)
+    learner.query()
+    np.testing.assert_allclose(learner._pool.carried.mean, mean, atol=1e-8)
+
+
+def brute_force(acquisition, model, X):
+    """The acquisition function by its definition, from the predictions of the estimator."""
+    probs = torch.from_numpy(model.predict_proba(X))
+    mean, variance = (torch.from_numpy(part) for part in model.predict_latent(X))
+    table = {
+        "entropy": lambda: -(probs * probs.log()).sum(1),
+        "margin": lambda: 1.0 - (probs.sort(1).values[:, -1] - probs.sort(1).values[:, -2]),
+        "least-confidence": lambda: 1.0 - probs.max(1).values,
+        "variance": lambda: variance.sum(1),
+        "bald": lambda: model.likelihood_.predict_uncertainty(mean, variance).epistemic_entropy,
+    }
+    return table[acquisition]().numpy()
+
+
+@pytest.mark.parametrize("acquisition", ["entropy", "margin", "least-confidence", "bald", "variance"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_chosen_row_is_the_argmax_over_the_pool(acquisition, n_classes, wine):
+    X, y = binary(300, 6) if n_classes == 2 else wine
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, acquisition, classes=range(n_classes))
+    run(learner, y, 5)
+    for _ in range(10):
+        scores = brute_force(acquisition, learner.estimator_, X)
+        scores[learner.labelled_] = -np.inf
+        (row,) = learner.query()
+        assert scores[row] >= scores.max() - 1e-9
+        learner.teach(row, y[row])
+
+
+def test_screening_of_two_classes_never_loses_the_best_row():
+    from gaussify.active._selection import _PROBIT_ERROR
+    from gaussify.likelihoods import LogisticLikelihood
+
+    mean, variance = (x.flatten() for x in np.meshgrid(np.linspace(0, 60, 400), np.geomspace(1e-3, 1e4, 200)))
+    exact = LogisticLikelihood().predict_proba(mean[:, None], variance[:, None])[:, 1].numpy()
+    rough = 1.0 / (1.0 + np.exp(-mean / np.sqrt(1.0 + np.pi / 8.0 * variance)))
+    assert np.abs(exact - rough).max() < _PROBIT_ERROR
+
+
+def test_epig_prefers_what_tells_about_the_targets():
+    rng = np.random.default_rng(0)
+    X = np.zeros((40, 2))
+    X[:20, 0], X[20:, 1] = rng.normal(size=20), rng.normal(size=20)
+    targets = np.array([[3.0, 0.0], [-2.0, 0.0]])
+    learner = ActiveLearner(
+        BayesianLogisticRegression(fit_intercept=False, **FIXED), X, "epig", X_target=targets, classes=[0, 1]
+    )
+    learner.teach([0, 20], [0, 1])
+    scores = learner.scores()
+    assert np.isneginf(scores[[0, 20]]).all()
+    assert scores[:20].max() > 5.0 * scores[20:].max()
+    assert learner.query()[0] < 20
+
+
+def test_epig_equals_the_information_of_a_discrete_posterior():
+    from gaussify.active import epig
+
+    generator = torch.Generator().manual_seed(0)
+    own, other = (torch.rand(7, n, 3, generator=generator).double().softmax(-1) for n in (4, 5))
+    joint = torch.einsum("snc,smk->nmck", own, other) / 7
+    product = joint.sum(3, keepdim=True) * joint.sum(2, keepdim=True)
+    expected = (joint * (joint / product).log()).sum((2, 3)).mean(1)
+    torch.testing.assert_close(epig(own, other), expected)
+
+
+def test_a_thompson_draw_changes_from_query_to_query(wine):
+    X, y = wine
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, "thompson", classes=range(3))
+    learner.teach(np.arange(0, 178, 20), y[::20])
+    first = learner.scores()
+    learner.skip(learner.query())
+    assert not np.allclose(first[~np.isinf(first)][:50], learner.scores()[~np.isinf(first)][:50])
+
+
+def test_a_batch_has_no_near_duplicates():
+    X, y = binary(60, 4)
+    copies = np.concatenate([X, X + 1e-9])
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), copies, classes=[0, 1])
+    learner.teach(np.arange(5), y[:5])
+    batch = learner.query(4)
+    assert len(set(batch % 60)) == 4
+    plain = ActiveLearner(BayesianLogisticRegression(**FIXED), copies, classes=[0, 1], diverse=False)
+    plain.teach(np.arange(5), y[:5])
+    assert len(set(plain.query(4) % 60)) < 4
+
+
+def test_pending_rows_count_as_chosen():
+    X, y = binary(60, 4)
+    copies = np.concatenate([X, X + 1e-9])
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), copies, classes=[0, 1])
+    learner.teach(np.arange(5), y[:5])
+    one_by_one = np.concatenate([learner.query() for _ in range(4)])
+    again = ActiveLearner(BayesianLogisticRegression(**FIXED), copies, classes=[0, 1])
+    again.teach(np.arange(5), y[:5])
+    assert again.query(4).tolist() == one_by_one.tolist()
+    assert again.pending_.tolist() == one_by_one.tolist()
+
+
+@pytest.mark.parametrize("estimator", [BayesianLogisticRegression(), LogisticRegression()])
+def test_it_works_from_zero_labels(estimator, wine):
+    X, y = wine
+    learner = run(ActiveLearner(estimator, X), y, 25)
+    assert len(set(learner.labelled_)) == 25
+    assert learner.estimator_.score(X, y) > 0.85
+
+
+def test_first_rows_are_spread_over_the_pool(wine):
+    X, y = wine
+    first = ActiveLearner(BayesianLogisticRegression(), X).query(6)
+    assert len(set(y[first])) == 3
+
+
+@pytest.mark.parametrize(
+    "estimator", [LogisticRegression(), make_pipeline(StandardScaler(), LogisticRegression()), GPClassifier(max_iter=1)]
+)
+def test_any_classifier_chooses_by_its_probabilities(estimator, wine):
+    X, y = wine
+    learner = ActiveLearner(estimator, X, "margin", X_initial=X[::15], y_initial=y[::15])
+    scores = margin(torch.from_numpy(learner.estimator_.predict_proba(X)))
+    assert int(learner.query()[0]) == int(scores.argmax())
+    learner.teach(learner.pending_, y[learner.pending_])
+    assert learner.estimator_.predict_proba(X).shape == (178, 3)
+
+
+def test_frames_and_sparse_matrices_go_to_the_estimator_as_they_are(wine):
+    pd = pytest.importorskip("pandas")
+    from scipy.sparse import csr_matrix
+
+    X, y = wine
+    for pool in (pd.DataFrame(X, columns=[f"f{i}" for i in range(13)]), csr_matrix(X)):
+        initial = pool.iloc[::15] if hasattr(pool, "iloc") else pool[::15]
+        learner = ActiveLearner(LogisticRegression(), pool, X_initial=initial, y_initial=y[::15])
+        run(learner, y, 3)
+        assert learner.estimator_.score(pool, y) > 0.8
+
+
+def test_a_fitted_estimator_learns_on_and_the_given_one_stays():
+    X, y = binary()
+    given = BayesianLogisticRegression(**FIXED).fit(X[:50], y[:50])
+    before = given.predict_proba(X)
+    learner = run(ActiveLearner(given, X[50:]), y[50:], 10)
+    rows = 50 + learner.labelled_
+    whole = BayesianLogisticRegression(**FIXED).fit(
+        np.concatenate([X[:50], X[rows]]), np.concatenate([y[:50], y[rows]])
+    )
+    np.testing.assert_allclose(learner.estimator_.predict_proba(X), whole.predict_proba(X), atol=1e-9)
+    np.testing.assert_array_equal(given.predict_proba(X), before)
+
+
+def test_forgetting_models_are_computed_anew():
+    X, y = binary()
+    learner = run(ActiveLearner(BayesianLogisticRegression(forgetting=0.9, **FIXED), X, classes=[0, 1]), y, 15)
+    learner.query()
+    np.testing.assert_allclose(learner._pool.carried.mean, learner.estimator_.predict_latent(X)[0], atol=1e-9)
+
+
+def test_a_class_that_turns_up_late_is_learnt(wine):
+    X, y = wine
+    order = np.argsort(y, kind="stable")
+    learner = ActiveLearner(BayesianLogisticRegression(), X)
+    learner.teach(order[:80], y[order[:80]])
+    learner.query()
+    learner.teach(order[-20:], y[order[-20:]])
+    assert learner.estimator_.classes_.tolist() == [0, 1, 2]
+    assert learner.scores().shape == (178,)
+
+
+@pytest.mark.parametrize("kind", ["linear", "gp", "other"])
+def test_the_queue_survives_saving_and_loading(kind, tmp_path, wine):
+    X, y = wine
+    names = np.array(["barolo", "grignolino", "barbera"])[y]
+    estimator = {
+        "linear": BayesianLogisticRegression(),
+        "gp": GPClassifier(n_inducing=10, max_iter=2),
+        "other": LogisticRegression(),
+    }[kind]
+    initial = {"X_initial": X[::25], "y_initial": names[::25]}
+    learner = ActiveLearner(estimator, X, "entropy", **initial)
+    run(learner, names, 12)
+    learner.skip([learner.query()[0]])
+    learner.query(3)
+    learner.save(tmp_path / "learner")
+    again = ActiveLearner.load(tmp_path / "learner", estimator, X, **initial)
+    assert again.pending_.tolist() == learner.pending_.tolist()
+    assert again.labels_.tolist() == learner.labels_.tolist()
+    for some in (learner, again):
+        some.teach(some.pending_, names[some.pending_])
+        run(some, names, 5)
+    assert again.labelled_.tolist() == learner.labelled_.tolist()
+    assert again.agreement_ == pytest.approx(learner.agreement_)
+    np.testing.assert_allclose(again.estimator_.predict_proba(X), learner.estimator_.predict_proba(X), atol=1e-8)
+
+
+def test_files_of_another_pool_or_broken_ones_are_refused(tmp_path, wine):
+    X, y = wine
+    learner = run(ActiveLearner(BayesianLogisticRegression(), X), y, 5)
+    path = tmp_path / "learner"
+    learner.save(path)
+    with pytest.raises(ModelFileError, match="another pool"):
+        ActiveLearner.load(path, BayesianLogisticRegression(), X[:-1])
+    with pytest.raises(ModelFileError, match="does not hold a complete"):
+        ActiveLearner.load(path, LogisticRegression(), X)
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(ModelFileError):
+        ActiveLearner.load(path, BayesianLogisticRegression(), X)
+
+
+def test_it_says_when_decisions_have_settled():
+    X, y = binary(300, 3)
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1])
+    assert not learner.has_converged()
+    run(learner, y, 120)
+    assert len(learner.agreement_) >= 110
+    assert learner.has_converged(agreement=0.9)
+    assert not learner.has_converged(agreement=1.1)
+
+
+def test_kappa_is_scikit_learns():
+    from sklearn.metrics import cohen_kappa_score
+
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(4, size=(2, 100))
+    assert cohen_kappa(a, b) == pytest.approx(cohen_kappa_score(a, b))
+    assert cohen_kappa(a * 0, a * 0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda learner: learner.query(0), "'n' parameter of ActiveLearner.query must be an integer of at least 1"),
+        (lambda learner: learner.query(999), "asked for 999 rows; 178 of the pool"),
+        (lambda learner: learner.teach([0, 0], [0, 1]), "must not repeat a row"),
+        (lambda learner: learner.teach([178], [0]), "must lie between 0 and 177"),
+        (lambda learner: learner.teach([-1], [0]), "must lie between 0 and 177"),
+        (lambda learner: learner.teach([0.5], [0]), "as integers"),
+        (lambda learner: learner.teach([0], [0, 1]), "one label for each row"),
+        (lambda learner: learner.teach([0], [np.nan]), "NaN"),
+        (lambda learner: learner.scores(), "labels of two classes first"),
+        (lambda learner: learner.track([[np.nan] * 13]), "NaN"),
+    ],
+)
+def test_bad_calls_say_what_is_wrong_and_change_nothing(call, message, wine):
+    X, y = wine
+    learner = ActiveLearner(BayesianLogisticRegression(), X)
+    with pytest.raises(ValueError, match=message):
+        call(learner)
+    assert learner.n_open == 178
+    assert len(learner.labelled_) == 0
+
+
+def test_bad_arguments_are_refused(wine):
+    X, y = wine
+    model = BayesianLogisticRegression()
+    with pytest.raises(InvalidArgumentError, match="'acquisition' parameter of ActiveLearner must be one of"):
+        ActiveLearner(model, X, "entropie")
+    with pytest.raises(InvalidArgumentError, match="needs Gaussian latents.*LogisticRegression"):
+        ActiveLearner(LogisticRegression(), X, "bald")
+    with pytest.raises(InvalidArgumentError, match="must be a classifier with fit"):
+        ActiveLearner(3, X)
+    with pytest.raises(ValueError, match="NaN"):
+        ActiveLearner(model, np.full((3, 2), np.nan))
+    with pytest.raises(InvalidArgumentError, match="together"):
+        ActiveLearner(model, X, X_initial=X)
+    learner = ActiveLearner(model, X, classes=[0, 1])
+    with pytest.raises(InvalidArgumentError, match="label 2; 'classes' are"):
+        learner.teach([170], [2])
+    learner.teach([0], [0])
+    with pytest.raises(InvalidArgumentError, match="row 0, whose label was taught before"):
+        learner.teach([0], [0])
+
+
+def test_a_pool_can_be_used_up(wine):
+    X, y = wine
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X[:12], classes=range(3))
+    run(learner, y, 12)
+    with pytest.raises(InvalidArgumentError, match="0 of the pool"):
+        learner.query()
+
+
+@pytest.mark.parametrize("acquisition", [option.value for option in Acquisition])
+def test_every_acquisition_is_finite_and_not_negative(acquisition, wine):
+    X, y = wine
+    learner = ActiveLearner(BayesianLogisticRegression(), X, acquisition)
+    learner.teach(np.arange(0, 178, 20), y[::20])
+    scores = learner.scores()
+    assert (scores[learner._is_open] >= 0.0).all()
+    assert np.isfinite(scores[learner._is_open]).all()
+    assert len(set(learner.query(3))) == 3
+
+
+def test_scores_of_probabilities_are_zero_for_certain_rows_and_largest_for_even_ones():
+    probs = torch.tensor([[1.0, 0.0, 0.0], [1 / 3, 1 / 3, 1 / 3], [0.6, 0.3, 0.1]])
+    for score in (entropy, margin, least_confidence):
+        values = score(probs)
+        assert values[0] == 0.0
+        assert values.argmax() == 1
+
+
+def test_bald_is_the_monte_carlo_mutual_information():
+    from gaussify import SoftmaxLikelihood
+
+    generator = torch.Generator().manual_seed(0)
+    mean, variance = torch.tensor([[0.5, -1.0, 2.0]]).double(), torch.tensor([[2.0, 1.0, 4.0]]).double()
+    draws = (mean + variance.sqrt() * torch.randn(200_000, 3, generator=generator).double()).softmax(-1)
+    sampled = entropy(draws.mean(0, keepdim=True)) - entropy(draws).mean()
+    torch.testing.assert_close(bald(SoftmaxLikelihood(3), mean, variance), sampled, atol=3e-3, rtol=0.0)
