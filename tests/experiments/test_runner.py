@@ -3,7 +3,6 @@ import json
 import platform
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from rich.console import Console
 
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.experiments import Experiment, TaskFailedError, get, load, run, task_seed
+from gaussify.experiments import Experiment, TaskFailedError, load, run, task_seed
 
 SETTINGS = {"n_splits": 3, "scale": 2.0}
 
@@ -278,31 +277,3 @@ def test_progress_is_a_bar_on_a_terminal(tmp_path):
 def test_loading_before_running_says_so(tmp_path):
     with pytest.raises(InvalidArgumentError, match="run the experiment first"):
         load(tmp_path)
-
-
-def test_jobs_give_the_same_records_as_one_after_another(tmp_path):
-    one, two = (run(get("densities"), "smoke", tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
-    assert (one / "results.csv").read_text() == (two / "results.csv").read_text()
-    assert json.loads((two / "metadata.json").read_text())["sessions"][0]["command"].endswith("--jobs 2")
-
-
-def test_a_failure_in_another_process_is_reported_and_the_rest_kept(tmp_path, monkeypatch):
-    def tasks(settings):
-        return [*get("densities").tasks(settings), {"family": "none"}]
-
-    odd = replace(get("densities"), tasks=tasks)
-    n_tasks = len(tasks(odd.settings("smoke")))
-    with pytest.raises(TaskFailedError, match=f"family=none.*; {n_tasks - 1} done and kept"):
-        run(odd, "smoke", tmp_path, jobs=2)
-    assert len(json.loads((tmp_path / "densities/smoke/metadata.json").read_text())["tasks"]) == n_tasks - 1
-
-
-@pytest.mark.parametrize("jobs", [0, -1])
-def test_without_a_job_nothing_runs(jobs, tmp_path):
-    with pytest.raises(InvalidArgumentError, match=f"'jobs' must be at least 1; got {jobs}"):
-        run(make_experiment(), "smoke", tmp_path, jobs=jobs)
-
-
-def test_several_jobs_need_a_registered_experiment(tmp_path):
-    with pytest.raises(InvalidArgumentError, match="'toy' is no experiment"):
-        run(make_experiment(), "smoke", tmp_path, jobs=2)

@@ -45,9 +45,6 @@ def reproduce(
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove earlier results instead of resuming.")] = False,
     only: Annotated[Step | None, typer.Option(help="Do this step alone; the others use earlier results.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Run this data set alone; results of others stay.")] = None,
-    jobs: Annotated[
-        int, typer.Option(min=1, help="Tasks at a time, in processes of their own; 1 where time is measured.")
-    ] = 1,
 ) -> None:
     """Run an experiment of the paper, draw its figures and print its table.
 
@@ -63,7 +60,7 @@ def reproduce(
 
     gaussify reproduce streaming --dataset fashion-mnist
     """
-    reproduce_steps(name, preset, out, seed=seed, fresh=fresh, only=only, dataset=dataset, jobs=jobs)
+    reproduce_steps(name, preset, out, seed=seed, fresh=fresh, only=only, dataset=dataset)
 
 
 def reproduce_steps(
@@ -75,7 +72,6 @@ def reproduce_steps(
     fresh: bool = False,
     only: Step | None = None,
     dataset: str | None = None,
-    jobs: int = 1,
 ) -> None:
     """Run, draw and summarise an experiment, or do one of these alone."""
     from gaussify.experiments import get, load, result_folder, run, write_records
@@ -87,7 +83,7 @@ def reproduce_steps(
     experiment = get(name)
     folder = result_folder(experiment, preset, out)
     if only in (None, Step.RUN):
-        run(experiment, preset, out, seed, fresh=fresh, dataset=dataset, jobs=jobs)
+        run(experiment, preset, out, seed, fresh=fresh, dataset=dataset)
     if only in (None, Step.DRAW):
         experiment.draw(load(folder), folder)
     if only in (None, Step.SUMMARISE) and experiment.summarise is not None:

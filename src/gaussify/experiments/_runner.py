@@ -12,14 +12,11 @@ import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -34,7 +31,7 @@ from rich.progress import (
 )
 
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
-from gaussify.experiments._registry import Experiment, Settings, Task, get, look_up
+from gaussify.experiments._registry import Experiment, Settings, Task, look_up
 from gaussify.experiments._results import (
     Record,
     append_records,
@@ -60,7 +57,6 @@ def run(
     *,
     fresh: bool = False,
     dataset: str | None = None,
-    jobs: int = 1,
     console: Console | None = None,
 ) -> Path:
     """Run the tasks that are not done yet, and return the folder of the results.
@@ -77,21 +73,16 @@ def run(
         Remove what an earlier run left instead of resuming it.
     dataset
         Run, and with ``fresh`` remove, only the tasks with this value in their column "dataset".
-    jobs
-        How many tasks run at a time, in processes of their own that share the threads of this one. For a registered
-        experiment; not for one that measures time.
     console
         Where progress goes; standard error by default.
 
     Raises
     ------
     InvalidArgumentError
-        If the folder holds results made with other settings or another seed, or there are no jobs.
+        If the folder holds results made with other settings or another seed.
     TaskFailedError
         If tasks failed. The others have been run and kept.
     """
-    if jobs < 1:
-        raise InvalidArgumentError(f"'jobs' must be at least 1; got {jobs}.")
     folder = result_folder(experiment, preset, out)
     settings = experiment.settings(preset)
     tasks = experiment.tasks(settings)
@@ -106,11 +97,9 @@ def run(
         log.forget(wanted)
     pending = [task for task in wanted if not log.has(task)]
     if pending:
-        choice = ("" if dataset is None else f" --dataset {dataset}") + ("" if jobs == 1 else f" --jobs {jobs}")
+        choice = "" if dataset is None else f" --dataset {dataset}"
         log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}{choice}")
-        outcomes = _one_by_one if jobs == 1 else partial(_at_a_time, jobs)
-        work = outcomes(experiment, settings, pending, seed)
-        failures = _keep(work, log, experiment.name, len(pending), console or Console(stderr=True))
+        failures = _run_tasks(experiment, settings, pending, seed, log, console or Console(stderr=True))
         log.finish_session([task for task, _ in failures])
         _raise_first(failures, n_done=len(wanted) - len(failures))
     return folder
@@ -253,72 +242,31 @@ class _RunLog:
         write_text(self._metadata, json.dumps(self._data, indent=1) + "\n")
 
 
-class _Outcome(NamedTuple):
-    """Of one task: its records, or why there are none."""
-
-    task: Task
-    seed: int
-    records: list[Record]
-    error: Exception | None
-    trace: str
-    seconds: float
-
-
-def _attempt(experiment: Experiment, settings: Settings, task: Task, seed: int) -> _Outcome:
-    own_seed = task_seed(seed, task)
-    torch.manual_seed(own_seed)  # so that code without its own generator repeats too
-    start = time.perf_counter()
-    records: list[Record] = []
-    error, trace = None, ""
-    try:
-        records = _records_of(experiment, settings, task, own_seed)
-    except Exception as caught:  # a failure at night must not cost the tasks after it
-        error, trace = caught, traceback.format_exc()
-    return _Outcome(task, own_seed, records, error, trace, time.perf_counter() - start)
-
-
-def _one_by_one(experiment: Experiment, settings: Settings, tasks: Sequence[Task], seed: int) -> Iterator[_Outcome]:
-    return (_attempt(experiment, settings, task, seed) for task in tasks)
-
-
-def _at_a_time(
-    jobs: int, experiment: Experiment, settings: Settings, tasks: Sequence[Task], seed: int
-) -> Iterator[_Outcome]:
-    """Outcomes as they come, from processes that find the experiment by its name."""
-    name = get(experiment.name).name
-    n_threads = max(1, torch.get_num_threads() // jobs)
-    with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (n_threads,)) as pool:
-        futures = {pool.submit(_attempt_by_name, name, settings, task, seed): task for task in tasks}
-        try:
-            for future in as_completed(futures):
-                error = future.exception()
-                if isinstance(error, Exception):  # of the process, not of the task
-                    yield _Outcome(futures[future], 0, [], error, "", 0.0)
-                else:
-                    yield future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _attempt_by_name(name: str, settings: Settings, task: Task, seed: int) -> _Outcome:
-    return _attempt(get(name), settings, task, seed)
-
-
-def _keep(
-    outcomes: Iterator[_Outcome], log: _RunLog, name: str, n_tasks: int, console: Console
+def _run_tasks(
+    experiment: Experiment,
+    settings: Settings,
+    tasks: Sequence[Task],
+    seed: int,
+    log: _RunLog,
+    console: Console,
 ) -> list[tuple[Task, Exception]]:
-    """Write records down as they come, and return what failed."""
     failures: list[tuple[Task, Exception]] = []
-    with _progress(console, name, n_tasks) as report:
-        for task, seed, records, error, trace, seconds in outcomes:
-            if error is None:
-                log.add(task, seed, records, seconds)
-            else:
+    with _progress(console, experiment.name, len(tasks)) as report:
+        for task in tasks:
+            report(task, None)
+            own_seed = task_seed(seed, task)
+            torch.manual_seed(own_seed)  # so that code without its own generator repeats too
+            start = time.perf_counter()
+            try:
+                records = _records_of(experiment, settings, task, own_seed)
+            except Exception as error:  # a failure at night must not cost the tasks after it
                 failures.append((task, error))
                 console.print(f"[red]failed[/red] {escape(_failure(task, error))}", soft_wrap=True)
                 if not isinstance(error, GaussifyError):
-                    console.print(trace, markup=False, soft_wrap=True)
-            report(task, seconds)
+                    console.print(traceback.format_exc(), markup=False, soft_wrap=True)
+            else:
+                log.add(task, own_seed, records, time.perf_counter() - start)
+            report(task, time.perf_counter() - start)
     return failures
 
 
@@ -336,13 +284,14 @@ def _records_of(experiment: Experiment, settings: Settings, task: Task, seed: in
 
 
 @contextmanager
-def _progress(console: Console, name: str, n_tasks: int) -> Iterator[Callable[[Task, float], None]]:
-    """Yield what to call after a task, with its seconds: a bar that names it, or lines without a terminal."""
+def _progress(console: Console, name: str, n_tasks: int) -> Iterator[Callable[[Task, float | None], None]]:
+    """Yield what to call before a task (None) and after it (seconds): a bar, or lines without a terminal."""
     if not console.is_terminal:
         counter = iter(range(1, n_tasks + 1))
 
-        def line(task: Task, seconds: float) -> None:
-            console.print(escape(f"[{next(counter)}/{n_tasks}] {_words(task)} {seconds:.1f} s"), soft_wrap=True)
+        def line(task: Task, seconds: float | None) -> None:
+            if seconds is not None:
+                console.print(escape(f"[{next(counter)}/{n_tasks}] {_words(task)} {seconds:.1f} s"), soft_wrap=True)
 
         yield line
         return
@@ -357,8 +306,8 @@ def _progress(console: Console, name: str, n_tasks: int) -> Iterator[Callable[[T
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=n_tasks)
 
-        def advance(task: Task, seconds: float) -> None:
-            progress.update(bar, description=f"done: {_words(task)}", advance=1)
+        def advance(task: Task, seconds: float | None) -> None:
+            progress.update(bar, description=_words(task), advance=0 if seconds is None else 1)
 
         yield advance
 
