@@ -85,12 +85,16 @@ def test_a_loss_that_is_not_finite_is_named(tmp_path):
         )
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path):
-    run("adam", tmp_path)
+@pytest.mark.parametrize("damage", [lambda data: data[:50], lambda data: data[:-1] + bytes([data[-1] ^ 1])])
+def test_training_begins_anew_from_a_damaged_checkpoint(damage, tmp_path):
+    lines = []
+    whole = run("adam", tmp_path)
     (path,) = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(GaussifyError, match=r"checkpoint\.safetensors is damaged .*remove it"):
-        run("adam", tmp_path)
+    path.write_bytes(damage(path.read_bytes()))
+    again = run("adam", tmp_path, lines.append)
+    assert "checkpoint is of no use, so training begins anew" in lines[0]
+    for name, value in whole[0].state_dict().items():
+        torch.testing.assert_close(again[0].state_dict()[name], value)
 
 
 def test_the_folder_of_a_checkpoint_goes_once_all_is_well(tmp_path, monkeypatch):

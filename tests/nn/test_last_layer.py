@@ -354,3 +354,82 @@ def test_networks_that_do_not_give_features_are_named(rows):
         LastLayer(Pair(), 3).fit(*rows)
     with pytest.raises(InvalidArgumentError, match=r"Flatten.*shape"):
         LastLayer(nn.Flatten(0), 3).fit(*rows)
+
+
+def test_calibration_is_given_back_by_the_next_fit_also_after_loading(network, rows, tmp_path):
+    X, y = rows
+    model = LastLayer(network, N_CLASSES).fit(X[:200], y[:200]).calibrate(X[200:], y[200:])
+    model.save(tmp_path / "model")
+    loaded = LastLayer.load(tmp_path / "model", network)
+    assert loaded.head.temperature == model.head.temperature
+    for own in (model, loaded):
+        own.fit(X, y)
+        assert own.head.temperature == own.head.alpha_eps == "auto"
+    torch.testing.assert_close(loaded.predict_proba(X), model.predict_proba(X))
+
+
+class HeadFirst(nn.Module):
+    """A network that has its last layer before the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.body = nn.Linear(8, N_CLASSES), nn.Linear(4, 8)
+
+    def forward(self, x):
+        return self.head(self.body(x).tanh())
+
+
+def test_a_last_layer_that_is_not_used_last_is_refused_unless_it_is_given(rows):
+    X, y = rows
+    network = HeadFirst()
+    with pytest.raises(InvalidArgumentError, match=r"'body', is not the last one it uses: say which 'layer'"):
+        LastLayer.of(network, n_classes=N_CLASSES).fit(X, y)
+    assert LastLayer.of(network, network.head).fit(X, y).predict_proba(X).shape == (300, N_CLASSES)
+
+
+def test_a_batch_with_fewer_labels_than_rows_is_refused(network, rows):
+    X, y = rows
+    with pytest.raises(InvalidArgumentError, match="a label for each row; got 10 and 9"):
+        LastLayer(network, N_CLASSES).fit([(X[:10], y[:9]), (X[:10], y[:11])])
+
+
+def test_a_cache_is_of_one_tensor_and_one_that_is_damaged_is_written_again(network, rows, tmp_path):
+    X, y = rows
+    path, counting = tmp_path / "features", Counting(network)
+    first = extract_features(counting, X, cache=path)
+    assert counting.n_seen == 300
+    torch.testing.assert_close(extract_features(counting, X.flip(0), cache=path).X, first.X.flip(0))
+    assert counting.n_seen == 600
+    path.write_bytes(path.read_bytes()[:-5])
+    torch.testing.assert_close(extract_features(counting, X, y, cache=path).X, first.X)
+    assert counting.n_seen == 900
+    with pytest.raises(InvalidArgumentError, match="There is no folder"):
+        extract_features(counting, X, cache=tmp_path / "nowhere" / "features")
+    assert counting.n_seen == 900
+
+
+def test_it_is_never_in_training_mode(model):
+    assert not model.training
+    assert not model.train().training
+
+
+def test_a_merged_layer_has_the_classes_of_both(network, rows):
+    X, y = rows
+    more = LastLayer(network, N_CLASSES + 1).fit(X, y + (y == 2))
+    assert LastLayer(network, N_CLASSES).fit(X, y).merge(more).n_classes == N_CLASSES + 1
+
+
+def test_an_error_in_a_later_block_leaves_partial_fit_without_effect(model, rows, monkeypatch):
+    X, y = rows
+    monkeypatch.setattr("gaussify.nn._last_layer._BLOCK", 1)
+    before = model.predict_proba(X)
+    with pytest.raises(ValueError, match="not finite"):
+        model.partial_fit([(X[:10], y[:10]), (X[:10] * torch.nan, y[:10])])
+    torch.testing.assert_close(model.predict_proba(X), before, rtol=0.0, atol=0.0)
+    assert model.head.n_rows_seen_ == 300
+
+
+def test_load_without_a_network_says_what_is_wrong(model, tmp_path):
+    model.save(tmp_path / "model")
+    with pytest.raises(InvalidArgumentError, match=r"'features' parameter of LastLayer\.load must be an nn\.Module"):
+        LastLayer.load(tmp_path / "model", None)

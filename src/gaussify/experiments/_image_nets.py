@@ -137,7 +137,8 @@ def _auroc(network: nn.Module, logits: Tensor, name: str) -> float | None:
 
     try:
         other = torch.as_tensor(load_images(name).X_test[: len(logits)])
-    except (GaussifyError, ValueError):
+    except GaussifyError as error:
+        note(f"No AUROC against {name}: {error}")
         return None
     far = outputs_of(network, in_colour(other))
     is_near = np.repeat([1, 0], [len(logits), len(far)])

@@ -224,10 +224,10 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
 _COMMON: Settings = {
     "dataset": "imdb",
     "model": "minilm",
-    "n_tokens": 128,
-    "n_train": 1200,
+    "n_tokens": 80,
+    "n_train": 1000,
     "n_test": 1000,
-    "n_fit": 600,
+    "n_fit": 500,
     "n_epochs": 2,
     "batch_size": 16,
     "rate": 1e-4,

@@ -15,6 +15,7 @@ from the images it was trained on (``training``) or from as many that it has not
 another data set apart by the largest probability.
 """
 
+import hashlib
 import time
 import warnings
 from collections.abc import Callable
@@ -85,6 +86,7 @@ def _trained(settings: Settings, X: Tensor, y: Tensor, seed: int) -> nn.Module:
     n_epochs = settings["n_epochs"]
     recipe = Recipe(n_epochs, 64, 1.0, steps_down(n_epochs, 0.7), seed=seed)
     words = [settings["dataset"], f"width{settings['width']:g}", f"rows{len(X)}", f"epochs{n_epochs}", f"seed{seed}"]
+    words.append(hashlib.sha256(X.numpy().tobytes() + y.numpy().tobytes()).hexdigest()[:8])
     folder = datasets.cache_folder() / "last-layer" / "-".join(words)
     train(network, nn.functional.cross_entropy, optimiser, X, y, recipe, folder, report=lambda line: None)
     return network.requires_grad_(True).eval()

@@ -89,13 +89,13 @@ def _last(records: list[Record]) -> list[Record]:
 
 def summarise_mnist(records: list[Record]) -> list[Record]:
     """Means over the runs at the end, by method and alpha_eps; ``chosen`` marks what training images choose."""
-    return _summary(_last(records), [], ("error_pct", "nll", "ece", "train_nll"))
+    return summary(_last(records), [], ("error_pct", "nll", "ece", "train_nll"))
 
 
 def summarise_cifar10(records: list[Record]) -> list[Record]:
     """Means over the runs by network, method and alpha_eps, the paper's beside them."""
     scores = tuple(name for name in records[0] if name.endswith("_auc"))
-    rows = _summary(records, ["net"], ("error_pct", "nll", "ece", *scores, "train_nll", "seconds"))
+    rows = summary(records, ["net"], ("error_pct", "nll", "ece", *scores, "train_nll", "seconds"))
     for row in rows:
         known = paper_of(row["net"], row["method"], row["alpha_eps"])
         row |= {f"paper_{name}": known.get(name) for name in PAPER_COLUMNS}
@@ -104,14 +104,15 @@ def summarise_cifar10(records: list[Record]) -> list[Record]:
 
 def summarise_imdb(records: list[Record]) -> list[Record]:
     """Means over the runs by method and alpha_eps; beside the chosen one of each method the paper's."""
-    rows = _summary(records, [], ("error_pct", "nll", "ece", "train_nll", "seconds"))
+    rows = summary(records, [], ("error_pct", "nll", "ece", "train_nll", "seconds"))
     for row in rows:
         known = _PAPER_IMDB[str(row["method"])] if row["chosen"] else (None, None)
         row |= dict(zip(("paper_error_pct", "paper_nll"), known, strict=True))
     return rows
 
 
-def _summary(records: list[Record], columns: list[str], scores: tuple[str, ...]) -> list[Record]:
+def summary(records: list[Record], columns: list[str], scores: tuple[str, ...]) -> list[Record]:
+    """Return means over the runs by columns, method and alpha_eps; ``chosen`` marks what training rows choose."""
     best = {tuple(r[c] for c in (*columns, "method", "alpha_eps")) for r in chosen(records, *columns)}
     rows: list[Record] = []
     for key, own in group(records, *columns, "method", "alpha_eps").items():

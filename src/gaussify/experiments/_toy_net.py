@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from gaussify import datasets
+from gaussify.experiments._network_results import chosen, summary
 from gaussify.experiments._networks import METHODS, loss_of, method_tasks, scores
 from gaussify.experiments._plane import N_CLASSES, draw_plane, grid, plane_records
 from gaussify.experiments._registry import Experiment, Settings, Task, register
-from gaussify.experiments._results import Record, group, mean_and_error, of_best_alpha_eps
+from gaussify.experiments._results import Record
 from gaussify.experiments._training import Recipe, checkpoint_folder, train, warm_cosine
 from gaussify.plotting import figure_file
 
@@ -52,29 +53,17 @@ def _rows(n: int, seed: list[int]) -> tuple[Tensor, Tensor]:
     return torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y)
 
 
-def _chosen(records: list[Record]) -> list[Record]:
-    """Scores of each method with the alpha_eps of the largest log-likelihood of training rows."""
-    by_fit = [r | {"fit": -float(r["train_nll"])} for r in records if r["kind"] == "score"]  # type: ignore[arg-type]
-    return of_best_alpha_eps(by_fit, "method", score="fit")
-
-
 def _summarise(records: list[Record]) -> list[Record]:
     """Means over the data sets, for each method and alpha_eps; ``chosen`` marks what training rows choose."""
-    chosen = {(record["method"], record["alpha_eps"]) for record in _chosen(records)}
-    scored = [record for record in records if record["kind"] == "score"]
-    return [
-        {"method": method, "alpha_eps": alpha}
-        | {name: round(mean_and_error(record[name] for record in own)[0], 4) for name in _SCORES}
-        | {"chosen": (method, alpha) in chosen, "n_data_sets": len(own)}
-        for (method, alpha), own in group(scored, "method", "alpha_eps").items()
-    ]
+    return summary([record for record in records if record["kind"] == "score"], [], _SCORES)
 
 
 def _draw(records: list[Record], folder: Path) -> None:
     """Draw a panel for each method, with the alpha_eps that training rows choose."""
+    best = chosen([record for record in records if record["kind"] == "score"])
     with figure_file(folder, "toy_net", 1, len(METHODS), width=1.9 * len(METHODS), height=2.7) as (figure, axes):
         for axis, method in zip(axes[0], METHODS, strict=True):
-            score = next(record for record in _chosen(records) if record["method"] == method and not record["seed"])
+            score = next(record for record in best if record["method"] == method and not record["seed"])
             same = ("seed", "method", "alpha_eps")
             draw_plane(axis, [record for record in records if all(record[key] == score[key] for key in same)])
             alpha = score["alpha_eps"]

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from gaussify import datasets
+from gaussify._persistence import read_model, write_model
 from gaussify.datasets._files import write_bytes
-from gaussify.exceptions import GaussifyError
+from gaussify.exceptions import GaussifyError, ModelFileError
 from gaussify.experiments._results import Record
 
 CHECKPOINT = "checkpoint.safetensors"
+_KIND, _FORMAT = "checkpoint", 1
 _EPOCH_SEED = 1_000_003
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
@@ -113,7 +115,7 @@ def train(
         Checkpoints, at least.
     """
     path = folder / CHECKPOINT
-    history, saved = _restore(path, network, optimiser), time.perf_counter()
+    history, saved = _restore(path, network, optimiser, report), time.perf_counter()
     n_steps = math.ceil(len(inputs) / recipe.batch_size)
     for epoch in range(len(history), recipe.n_epochs):
         start = time.perf_counter()
@@ -206,29 +208,33 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise GaussifyError(f"{path} is damaged ({error}); remove it to train again.") from error
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors to a file, whole or not at all."""
     from safetensors.torch import save
 
-    write_bytes(path, save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, metadata))
+    write_bytes(path, save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}))
 
 
 def _save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, history: list[Record]) -> None:
     tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
     for place, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{place}.{name}": torch.as_tensor(value) for name, value in state.items()}
-    write_tensors(path, tensors, {"history": json.dumps(history)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_model(path, _KIND, _FORMAT, {"history": history}, tensors)
 
 
-def _restore(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer) -> list[Record]:
+def _restore(
+    path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, report: Callable[[str], None]
+) -> list[Record]:
     """Return the records of the epochs that a checkpoint has seen, after putting it in place; none if there is none."""
     if not path.exists():
         return []
-    from safetensors import safe_open
-
-    tensors = read_tensors(path)
-    with safe_open(path, "pt") as file:
-        history = json.loads(file.metadata()["history"])
+    try:
+        config, tensors = read_model(path, _KIND, _FORMAT)
+    except ModelFileError as error:
+        report(f"The checkpoint is of no use, so training begins anew: {error}")
+        return []
+    history = config["history"]
     network.load_state_dict({name: tensors[f"network.{name}"] for name in network.state_dict()})
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():

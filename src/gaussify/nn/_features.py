@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from gaussify._persistence import read_model, write_model
 from gaussify._validation import check_count
-from gaussify.exceptions import InvalidArgumentError
+from gaussify.exceptions import InvalidArgumentError, ModelFileError
 
 _FORMAT = 1
 _KIND = "features"
@@ -57,7 +57,7 @@ class InputsOf(nn.Module):
 
     def __init__(self, network: nn.Module, layer: nn.Module | None = None) -> None:
         super().__init__()
-        modules = list(network.modules())
+        modules, was_given = list(network.modules()), layer is not None
         if layer is None:
             linear = [module for module in modules if isinstance(module, nn.Linear)]
             if not linear:
@@ -69,19 +69,31 @@ class InputsOf(nn.Module):
             raise InvalidArgumentError("The 'layer' parameter of InputsOf must be a module of the network.")
         self.network = network
         self.__dict__["layer"] = layer  # as a part of the network it is registered already
+        # a network may use its layers in another order than it has them in
+        self._rivals = [] if was_given else [module for module in modules if isinstance(module, nn.Linear)]
 
     def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
         """Return the input of the layer; where the layer is used more than once, the last one."""
         seen: list[Tensor] = []
-        handle = self.layer.register_forward_pre_hook(
-            lambda _, arguments, named: seen.append([*arguments, *named.values()][0]), with_kwargs=True
+        order: list[nn.Module] = []
+        handles = [rival.register_forward_pre_hook(lambda module, _: order.append(module)) for rival in self._rivals]
+        handles.append(
+            self.layer.register_forward_pre_hook(
+                lambda _, arguments, named: seen.append([*arguments, *named.values()][0]), with_kwargs=True
+            )
         )
         try:
             self.network(*inputs, **keywords)
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
         if not seen:
             raise InvalidArgumentError("The network of InputsOf did not use its layer for this input.")
+        if order and order[-1] is not self.layer:
+            raise InvalidArgumentError(
+                f"The last nn.Linear that this network has, '{self.extra_repr()}', is not the last one it uses: say "
+                "which 'layer' is the last."
+            )
         return seen[-1]
 
     def extra_repr(self) -> str:
@@ -114,9 +126,9 @@ def extract_features(
     progress : bool, optional
         Whether to show a bar; by default where the standard error is a terminal.
     cache : path, optional
-        A file for the features. If it is there, and was written by the same network for as many rows (where data tell
-        how many they are), nothing is computed. One path belongs to one set of data, in one order; labels given as
-        ``y`` are taken as they are.
+        A file for the features. If it is there, and was written by the same network for the same tensor, or as many
+        rows and batches (where other data tell how many they are), nothing is computed. One path belongs to one set of
+        data, in one order; labels given as ``y`` are taken as they are.
 
     Examples
     --------
@@ -127,11 +139,16 @@ def extract_features(
     batches = as_batches(data, y, batch_size, owner="extract_features")
     if cache is None:
         return joined(list(feature_batches(network, batches, progress=progress)))
-    identity = {"weights": fingerprint(network), "n_rows": _count_rows(batches)}
-    if Path(cache).exists():
-        config, tensors = read_model(cache, _KIND, _FORMAT)
-        if config == identity:
-            return Features(tensors["X"], tensors.get("y") if y is None else _as_indices(y))
+    if not Path(cache).parent.is_dir():
+        raise InvalidArgumentError(f"There is no folder {Path(cache).parent} for the 'cache' of extract_features.")
+    identity = {
+        "weights": fingerprint(network),
+        "n_rows": _count_rows(batches),
+        "n_batches": len(batches) if isinstance(batches, Sized) else None,
+        "inputs": _digest(data) if isinstance(data, Tensor) else None,
+    }
+    if (found := _read_cache(cache, identity)) is not None:
+        return found if y is None else found._replace(y=_as_indices(y))
     features = joined(list(feature_batches(network, batches, progress=progress)))
     write_model(cache, _KIND, _FORMAT, identity, {k: v for k, v in features._asdict().items() if v is not None})
     return features
@@ -157,7 +174,10 @@ def feature_batches(network: nn.Module, batches: Iterable[Any], *, progress: boo
     """Yield what a network, in evaluation mode and without a graph, makes of each batch."""
     for batch in _with_progress(batches, progress):
         inputs, keywords, y = _parts(batch)
-        yield Features(features_of(network, *inputs, **keywords), None if y is None else _as_indices(y))
+        rows = Features(features_of(network, *inputs, **keywords), None if y is None else _as_indices(y))
+        if rows.y is not None and len(rows.y) != len(rows.X):
+            raise InvalidArgumentError(f"A batch must hold a label for each row; got {len(rows.X)} and {len(rows.y)}.")
+        yield rows
 
 
 def features_of(network: nn.Module, *inputs: Any, **keywords: Any) -> Float[Tensor, "n d"]:
@@ -220,9 +240,23 @@ def fingerprint(network: nn.Module) -> str:
     digest = hashlib.sha256(repr(network).encode())
     for name, value in sorted(network.state_dict().items()):
         if isinstance(value, Tensor):
-            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            digest.update(f"{name} {_digest(value)}".encode())
     return digest.hexdigest()
+
+
+def _digest(tensor: Tensor) -> str:
+    digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+    digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _read_cache(path: str | os.PathLike[str], identity: dict[str, Any]) -> Features | None:
+    """What is there for this network and these data; nothing where the file is damaged, or of others."""
+    try:
+        config, tensors = read_model(path, _KIND, _FORMAT)
+    except (FileNotFoundError, ModelFileError):
+        return None
+    return Features(tensors["X"], tensors.get("y")) if config == identity else None
 
 
 def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
-from gaussify._estimators import best_temperature, checked_label_parameters, unchanged_on_error, unpacking
+from gaussify._estimators import best_temperature, checked_label_parameters, plain, unchanged_on_error, unpacking
 from gaussify._persistence import read_model, write_model
 from gaussify._validation import as_labels, check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
@@ -108,6 +108,7 @@ class LastLayer(nn.Module):
         checked_label_parameters(self.head)  # before anything passes through the network
         self._calibrated: dict[str, tuple[Any, Any]] = {}  # parameters of the head, as they were given and are now
         self.features = features.requires_grad_(False).eval()
+        self.training = False  # and stays so, see train
 
     @classmethod
     def of(cls: type[_Layer], network: nn.Module, layer: nn.Module | None = None, **options: Any) -> _Layer:
@@ -143,7 +144,7 @@ class LastLayer(nn.Module):
             A file for the features, see there; then they are in memory, too, which they need not be otherwise.
         """
         params = self.head.get_params()
-        params |= {name: given for name, (given, now) in self._calibrated.items() if params[name] is now}
+        params |= {name: given for name, (given, now) in self._calibrated.items() if _is_same(params[name], now)}
         head = BayesianLogisticRegression(**params)
         self._learn(head, data, y, self.n_classes, cache)
         self.head, self._calibrated = head.tune(), {}
@@ -232,11 +233,12 @@ class LastLayer(nn.Module):
             "n_classes": self.n_classes,
             "batch_size": self.batch_size,
             "weights": fingerprint(self.features),
+            "calibrated": {name: [plain(value) for value in pair] for name, pair in self._calibrated.items()},
         }
         write_model(path, "LastLayer", _FORMAT, own, tensors)
 
     @classmethod
-    def load(cls: type[_Layer], path: str | os.PathLike[str], features: nn.Module) -> _Layer:
+    def load(cls: type[_Layer], path: str | os.PathLike[str], features: Any) -> _Layer:
         """Return the last layer that ``save`` wrote, on the network it was learnt with.
 
         Parameters
@@ -251,13 +253,18 @@ class LastLayer(nn.Module):
             head = BayesianLogisticRegression.unpacked(config["head"], tensors)
             options = {name: config[name] for name in ("n_classes", "batch_size")}
             weights = config["weights"]
+            calibrated = {name: (given, now) for name, (given, now) in config.get("calibrated", {}).items()}
+        if not isinstance(features, nn.Module):
+            raise InvalidArgumentError(
+                f"The 'features' parameter of LastLayer.load must be an nn.Module; got {type(features).__name__}."
+            )
         if weights != fingerprint(features):
             raise ModelFileError(
                 f"{path} was learnt from features of another network, or of one with other weights: load those first, "
                 "or fit again. For one that LastLayer.of made, 'features' is InputsOf(network)."
             )
         layer = cls(features, **options)
-        layer.head = head
+        layer.head, layer._calibrated = head, calibrated
         return layer
 
     def extra_repr(self) -> str:
@@ -288,12 +295,14 @@ class LastLayer(nn.Module):
     def _blocks(self, data: Any, y: Any) -> Iterator[Features]:
         """Batches put together, as learning takes long steps better."""
         waiting: list[Features] = []
+        n_waiting = 0
         batches = as_batches(data, y, self.batch_size, owner="LastLayer")
         for rows in feature_batches(self.features, batches, progress=self.progress):
             waiting.append(rows)
-            if sum(own.X.numel() for own in waiting) >= _BLOCK:
+            n_waiting += rows.X.numel()
+            if n_waiting >= _BLOCK:
                 yield joined(waiting)
-                waiting = []
+                waiting, n_waiting = [], 0
         if waiting:
             yield joined(waiting)
 
@@ -302,3 +311,7 @@ def _labelled(rows: Features, owner: str) -> tuple[Float64[np.ndarray, "n d"], I
     if rows.y is None:
         raise InvalidArgumentError(f"'data' of {owner} must bring labels: batches of (inputs, y).")
     return rows.X.double().numpy(), rows.y
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return np.array_equal(np.asarray(a), np.asarray(b))
