@@ -115,13 +115,14 @@ def test_the_chosen_row_is_the_argmax_over_the_pool(acquisition, n_classes, wine
 
 
 def test_screening_of_two_classes_never_loses_the_best_row():
-    from gaussify.active._selection import _PROBIT_ERROR
+    from gaussify.active._selection import PROBIT_ERROR
     from gaussify.likelihoods import LogisticLikelihood
 
-    mean, variance = (x.flatten() for x in np.meshgrid(np.linspace(0, 60, 400), np.geomspace(1e-3, 1e4, 200)))
-    exact = LogisticLikelihood().predict_proba(mean[:, None], variance[:, None])[:, 1].numpy()
-    rough = 1.0 / (1.0 + np.exp(-mean / np.sqrt(1.0 + np.pi / 8.0 * variance)))
-    assert np.abs(exact - rough).max() < _PROBIT_ERROR
+    variances = np.concatenate([[0.0], np.geomspace(1e-4, 1e5, 100)])
+    mean, variance = (x.flatten() for x in np.meshgrid(np.geomspace(1e-4, 200.0, 200), variances))
+    exact = LogisticLikelihood().predict_proba(mean[:, None], variance[:, None])[:, 1].numpy() - 0.5
+    rough = 0.5 * np.tanh(0.5 * mean / np.sqrt(1.0 + np.pi / 8.0 * variance))
+    assert np.abs(exact / rough - 1.0).max() < PROBIT_ERROR
 
 
 def test_epig_prefers_what_tells_about_the_targets():

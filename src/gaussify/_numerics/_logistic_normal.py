@@ -171,8 +171,8 @@ def _wide_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
     """
     nodes, weights = _logistic_nodes(m.device)
     a = (m[:, None] - nodes) / s[:, None]  # (n, nodes)
-    density = torch.exp(-0.5 * a.square()) / math.sqrt(2.0 * math.pi)
-    cumulative = 0.5 * torch.erfc(-a * math.sqrt(0.5)) if min(orders) < 2 else density
+    cumulative = 0.5 * torch.erfc(-a * math.sqrt(0.5)) if min(orders) < 2 else a
+    density = torch.exp(-0.5 * a.square()) / math.sqrt(2.0 * math.pi) if set(orders) != {1} else a
     values = []
     for order in orders:
         if order == 0:

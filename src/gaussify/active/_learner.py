@@ -86,7 +86,7 @@ class ActiveLearner:
     >>> learner = ActiveLearner(BayesianLogisticRegression(), X, acquisition="bald")
     >>> for _ in range(20):
     ...     rows = learner.query()  # ask somebody
-    ...     learner.teach(rows, y[rows])
+    ...     _ = learner.teach(rows, y[rows])
     >>> learner.estimator_.score(X, y) > 0.9
     True
     """

@@ -1,6 +1,7 @@
 """The experiments of the paper: tasks that are run once, and figures and tables drawn from their records."""
 
 from gaussify.experiments import _active_imdb as _active_imdb
+from gaussify.experiments import _active_speed as _active_speed
 from gaussify.experiments import _active_toy as _active_toy
 from gaussify.experiments import _densities as _densities
 from gaussify.experiments import _digits as _digits
