@@ -10,6 +10,7 @@ import gaussify
 
 PACKAGES = [
     "gaussify",
+    "gaussify.active",
     "gaussify.datasets",
     "gaussify.gp",
     "gaussify.interop.gpytorch",
@@ -32,7 +33,7 @@ PUBLIC = sorted(
     }
 )
 HEAVY = ["gpytorch", "matplotlib", "pandas", "polars", "river", "sklearn", "typer"]
-ESTIMATORS = {"BayesianLogisticRegression", "GPClassifier", "LastLayer"}  # which load scikit-learn and what it loads
+ESTIMATORS = {"ActiveLearner", "BayesianLogisticRegression", "GPClassifier", "LastLayer"}  # which load scikit-learn and what it loads
 LIGHT = ", ".join(sorted(set(gaussify.__all__) - ESTIMATORS))
 
 
@@ -53,7 +54,7 @@ def test_the_promised_names_are_public():
         "BayesianLogisticRegression",
         *("match", "to_basis", "register_match", "metrics"),
         *("SoftmaxLikelihood", "LogisticLikelihood", "PoissonLikelihood", "BinomialLikelihood"),
-        *("GPClassifier", "MatchedCrossEntropyLoss", "MatchedBCEWithLogitsLoss", "LastLayer"),
+        *("GPClassifier", "MatchedCrossEntropyLoss", "MatchedBCEWithLogitsLoss", "LastLayer", "ActiveLearner"),
     }
     assert promised <= set(gaussify.__all__)
 

@@ -1,0 +1,137 @@
+"""A contextual bandit: to tell ten digits apart when all one hears is right or wrong.
+
+Each round shows an image of scikit-learn's digits. One of ten arms, a digit, is pulled; the reward is one if the image
+shows it, and nobody tells what it was otherwise. Thompson sampling draws the weights of every arm from their posterior
+and pulls the arm of the largest logit, so that arms are tried as often as they may still be the best.
+
+Each arm is a Bayesian logistic regression. gaussify updates it in closed form with each reward; bayesianbandits has
+linear regression in closed form (``NormalRegressor``) and logistic regression by a Laplace approximation
+(``BayesianGLM``). Regret is the number of wrong pulls. Run it with::
+
+    python examples/plot_bandit.py [--rounds 3000] [--seeds 3] [--out bandit.png]
+"""
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+
+from gaussify import BayesianLogisticRegression
+
+N_ARMS = 10
+
+
+class Gaussify:
+    """An arm is a Bayesian logistic regression on matched rewards."""
+
+    def __init__(self, n_features: int, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.arms = [
+            BayesianLogisticRegression(alpha_eps=0.1, temperature=1.0, prior_variance=1.0, fit_intercept=False)
+            for _ in range(N_ARMS)
+        ]
+        nothing = np.zeros((1, n_features))
+        for arm in self.arms:  # a row of no weight says which rewards there are
+            arm.partial_fit(nothing, [0], classes=[0, 1], sample_weight=[0.0])
+
+    def pull(self, x: NDArray) -> int:
+        """Return the arm of the largest logit of a draw from the posterior."""
+        # a draw of the weights has Gaussian logits, which can be drawn themselves
+        mean, variance = np.array([arm.predict_latent(x[None]) for arm in self.arms])[:, :, 0, 0].T
+        return int(np.argmax(self.rng.normal(mean, np.sqrt(variance))))
+
+    def update(self, x: NDArray, arm: int, reward: float) -> None:
+        """Learn from a reward."""
+        self.arms[arm].partial_fit(x[None], [int(reward)])
+
+
+class BayesianBandits:
+    """An agent of bayesianbandits with learners of one kind."""
+
+    def __init__(self, learner: Callable[[], Any], seed: int) -> None:
+        from bayesianbandits import Arm, ContextualAgent, ThompsonSampling
+
+        arms = [Arm(digit, learner=learner()) for digit in range(N_ARMS)]
+        self.agent = ContextualAgent(arms, ThompsonSampling(), random_seed=seed)
+
+    def pull(self, x: NDArray) -> int:
+        """Return the arm that the agent pulls."""
+        (arm,) = self.agent.pull(x[None])
+        return arm
+
+    def update(self, x: NDArray, arm: int, reward: float) -> None:
+        """Learn from a reward."""
+        self.agent.select_for_update(arm).update(x[None], np.array([reward]))
+
+
+def contenders(n_features: int, seed: int) -> dict[str, Callable[[], Any]]:
+    """Return what makes each contender; those of bayesianbandits only where it is installed."""
+    found: dict[str, Callable[[], Any]] = {"gaussify": lambda: Gaussify(n_features, seed)}
+    try:
+        from bayesianbandits import BayesianGLM, NormalRegressor
+    except ImportError:
+        return found
+    found["bayesianbandits, linear"] = lambda: BayesianBandits(lambda: NormalRegressor(alpha=1.0, beta=10.0), seed)
+    found["bayesianbandits, logistic"] = lambda: BayesianBandits(lambda: BayesianGLM(alpha=1.0), seed)
+    return found
+
+
+def regret(agent: Any, X: NDArray, y: NDArray) -> NDArray:
+    """Return the number of wrong pulls so far, after each round."""
+    wrong = np.zeros(len(y))
+    for row, (x, label) in enumerate(zip(X, y, strict=True)):
+        arm = agent.pull(x)
+        wrong[row] = arm != label
+        agent.update(x, arm, float(arm == label))
+    return wrong.cumsum()
+
+
+def play(n_rounds: int, n_seeds: int) -> dict[str, tuple[NDArray, float]]:
+    """Return the mean regret over seeds, and microseconds a round, of each contender."""
+    images, digits = load_digits(return_X_y=True)
+    images = np.column_stack([images / 16.0, np.ones(len(images))])
+    curves: dict[str, list[NDArray]] = {}
+    seconds: dict[str, float] = {}
+    for seed in range(n_seeds):
+        rows = np.random.default_rng(seed).integers(len(digits), size=n_rounds)
+        for name, make in contenders(images.shape[1], seed).items():
+            start = time.perf_counter()
+            curves.setdefault(name, []).append(regret(make(), images[rows], digits[rows]))
+            seconds[name] = min(seconds.get(name, np.inf), time.perf_counter() - start)
+    return {name: (np.mean(own, axis=0), 1e6 * seconds[name] / n_rounds) for name, own in curves.items()}
+
+
+def main() -> None:
+    """Play, print a table and draw the regret."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", default="bandit.png")
+    options = parser.parse_args()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of learners that have seen one kind of reward only
+        found = play(options.rounds, options.seeds)
+    print(f"{'':28}{'regret':>8}{'per cent':>10}{'µs a round':>12}")
+    for name, (curve, microseconds) in found.items():
+        print(f"{name:28}{curve[-1]:8.0f}{100.0 * curve[-1] / options.rounds:10.1f}{microseconds:12.0f}")
+
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(6.0, 3.6), layout="constrained")
+    for name, (curve, _) in found.items():
+        axis.plot(np.arange(1, options.rounds + 1), curve, label=name)
+    axis.set(xlabel="rounds", ylabel="wrong pulls so far")
+    axis.legend(frameon=False)
+    figure.savefig(options.out, dpi=160)
+
+
+if __name__ == "__main__":
+    main()
