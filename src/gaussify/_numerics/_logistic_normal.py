@@ -10,10 +10,11 @@ The second identity is the heat equation; with it one function is differentiable
 
 Two trapezoidal rules, both exponentially convergent, share the work (:math:`s = \sqrt v`):
 
-* ``s <= 2.5``: over the Gaussian, since the poles of the sigmoid are then far away, at distance :math:`\pi / s`, for
+* ``s <= 2.8``: over the Gaussian, since the poles of the sigmoid are then far away, at distance :math:`\pi / s`, for
   ``s <= 1.5`` so far that every other node will do;
-* ``s > 2.5``: over logistic noise :math:`l`, as :math:`\sigma(f) = P(l < f)` gives
-  :math:`E_1 = \mathbb{E}_l\,\Phi((m - l) / s)`, whose integrand is smooth on the scale of :math:`s`.
+* ``s > 2.8``: over logistic noise :math:`l`, as :math:`\sigma(f) = P(l < f)` gives
+  :math:`E_1 = \mathbb{E}_l\,\Phi((m - l) / s)`, whose integrand is smooth on the scale of :math:`s`; so smooth that,
+  away from the tails, a Gaussian rule of fewer nodes serves :math:`E_1`.
 """
 
 import math
@@ -29,9 +30,10 @@ from torch.nn.functional import logsigmoid
 
 from gaussify._numerics._special import is_constant
 
-_WIDE = 2.5  # standard deviation from which the rule over logistic noise is the better one
+_WIDE = 2.8  # standard deviation from which the rule over logistic noise is the better one
 _SLIM = 1.5  # up to which half the nodes are enough
 _STEP = 0.22  # between nodes, in standard deviations
+_CENTRAL = -2.0  # standard deviations below zero, above which a mean is in no tail
 _CHUNK = 1 << 12  # rows at a time: about 100 nodes each then stay in the cache
 _FEW = 16  # up to as many sigmoids, a loop in numpy is faster
 
@@ -116,7 +118,10 @@ def softplus_moments(orders: Sequence[int], mean: Tensor, variance: Tensor) -> l
     s = variance.detach().double().reshape(-1).sqrt()
     moments = m.new_empty(len(orders), m.numel())
     narrow, coarse = s <= _WIDE, s <= _SLIM
-    for rows, rule in ((coarse, _slim_rule), (narrow & ~coarse, _narrow_rule), (~narrow, _wide_rule)):
+    central = (-m.abs() > _CENTRAL * s) & ~narrow & (tuple(orders) == (1,))
+    tail = ~narrow & ~central
+    pairs = (coarse, _slim_rule), (narrow & ~coarse, _narrow_rule), (central, _central_rule), (tail, _wide_rule)
+    for rows, rule in pairs:
         for index in rows.nonzero()[:, 0].split(_CHUNK):
             moments[:, index] = _tilted(rule, orders, -m[index].abs(), s[index])
     return [
@@ -156,8 +161,13 @@ def _narrow_rule(orders: Sequence[int], m: Tensor, s: Tensor, step: float = _STE
     nodes, weights = _normal_nodes(m.device, step)
     f = m[:, None] + s[:, None] * nodes  # (n, nodes)
     p = torch.sigmoid(f)
-    values = [-logsigmoid(-f) if order == 0 else _horner(_sigmoid_derivative(order), p) for order in orders]
-    return torch.stack(values) @ weights
+    return torch.stack([_softplus_derivative(order, f, p) @ weights for order in orders])
+
+
+def _softplus_derivative(order: int, f: Tensor, p: Tensor) -> Tensor:
+    if order == 0:
+        return -logsigmoid(-f)
+    return p if order == 1 else _horner(_sigmoid_derivative(order), p)
 
 
 _slim_rule = partial(_narrow_rule, step=2.0 * _STEP)
@@ -184,6 +194,12 @@ def _wide_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
     return torch.stack(values) @ weights
 
 
+def _central_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
+    """Order 1 of ``_wide_rule`` by Gaussian quadrature; of shape (1, n)."""
+    nodes, weights = _gauss_nodes(m.device)
+    return (0.5 * torch.erfc((nodes - m[:, None]) * (math.sqrt(0.5) / s[:, None])) @ weights)[None]
+
+
 def _narrow_sigmoid(m: float, s: float) -> float:
     """Order 1 of ``_narrow_rule``, for ``m <= 0``: no exponential overflows."""
     nodes, weights = _arrays(_slim_nodes if s <= _SLIM else _normal_nodes)
@@ -192,8 +208,8 @@ def _narrow_sigmoid(m: float, s: float) -> float:
 
 
 def _wide_sigmoid(m: float, s: float) -> float:
-    """Order 1 of ``_wide_rule``."""
-    nodes, weights = _arrays(_logistic_nodes)
+    """Order 1 of ``_wide_rule``, or of ``_central_rule``."""
+    nodes, weights = _arrays(_gauss_nodes if m > _CENTRAL * s else _logistic_nodes)
     a = torch.from_numpy((nodes - m) * (math.sqrt(0.5) / s))
     return 0.5 * float(weights @ torch.erfc(a).numpy())
 
@@ -219,6 +235,15 @@ def _logistic_nodes(device: torch.device) -> tuple[Tensor, Tensor]:
     nodes = torch.arange(-95, 51, dtype=torch.float64, device=device) * 0.6
     weights = torch.softmax(logsigmoid(nodes) + logsigmoid(-nodes), 0)
     return nodes, weights
+
+
+@lru_cache
+def _gauss_nodes(device: torch.device) -> tuple[Tensor, Tensor]:
+    r"""Of the logistic density, whose monic polynomials have the recurrence :math:`\pi^2 k^4 / (4 k^2 - 1)`."""
+    k = np.arange(1, 64)
+    below = np.diag(math.pi * k**2 / np.sqrt(4.0 * k**2 - 1.0), -1)
+    nodes, vectors = np.linalg.eigh(below + below.T)
+    return torch.from_numpy(nodes).to(device), torch.from_numpy(vectors[0] ** 2).to(device)
 
 
 @lru_cache
