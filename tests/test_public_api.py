@@ -33,7 +33,12 @@ PUBLIC = sorted(
     }
 )
 HEAVY = ["gpytorch", "matplotlib", "pandas", "polars", "river", "sklearn", "typer"]
-ESTIMATORS = {"ActiveLearner", "BayesianLogisticRegression", "GPClassifier", "LastLayer"}  # which load scikit-learn and what it loads
+ESTIMATORS = {
+    "ActiveLearner",
+    "BayesianLogisticRegression",
+    "GPClassifier",
+    "LastLayer",
+}  # which load scikit-learn and what it loads
 LIGHT = ", ".join(sorted(set(gaussify.__all__) - ESTIMATORS))
 
 

@@ -133,6 +133,16 @@ def test_rows_that_are_not_those_of_their_task_are_dropped(tmp_path, whole):
     assert (folder / "results.csv").read_bytes() == whole
 
 
+def test_a_kill_between_the_two_files_of_the_final_order_costs_nothing(tmp_path, whole):
+    folder = run(make_experiment(), "smoke", tmp_path)
+    path = folder / "metadata.json"
+    metadata = json.loads(path.read_text())
+    metadata["tasks"] = metadata["tasks"][3:] + metadata["tasks"][:3]  # as they came, rows being in order already
+    path.write_text(json.dumps(metadata))
+    run(stop_after(0, AssertionError("nothing is left to run")), "smoke", tmp_path)
+    assert (folder / "results.csv").read_text() == (whole / "results.csv").read_text()
+
+
 def test_a_disk_that_is_full_ends_the_run(tmp_path, monkeypatch):
     def no_space(*arguments):
         raise OSError("No space left on device")

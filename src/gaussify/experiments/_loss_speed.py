@@ -2,7 +2,7 @@
 
 Every ratio is of two functions in one interleaved run, each at its best. A loss alone is a few operations on logits: of
 few logits, the time is that of calling them. ``torch.compile`` (``compiled``) makes one operation of each loss, torch's
-and ours.
+and ours. Class indices, probabilities of classes (``soft``: another Gaussian for every row) and binary labels.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,11 @@ from gaussify.experiments._results import Record, group
 from gaussify.experiments._timing import best_times
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
-_KINDS = {"classes": "cross-entropy", "binary": "binary cross-entropy"}
+_KINDS = {
+    "classes": "cross-entropy",
+    "soft": "cross-entropy, of probabilities",
+    "binary": "binary cross-entropy",
+}
 _PLACES = ("alone", "alone, compiled", "training step")
 
 
@@ -36,12 +40,11 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     n_rows, n_logits = int(task["n_rows"]), int(task["n_logits"])  # type: ignore[arg-type]
     generator = torch.Generator().manual_seed(seed)
     binary = task["kind"] == "binary"
-    labels = torch.randint(2 if binary else n_logits, (n_rows, n_logits) if binary else (n_rows,), generator=generator)
+    target = _target(str(task["kind"]), n_rows, n_logits, generator)
     losses = {"own": _own(binary, n_logits), "reference": _reference(binary)}
     if "compiled" in str(task["place"]):
         losses = {name: torch.compile(loss) for name, loss in losses.items()}
     n_inputs = settings["n_inputs"] if task["place"] == "training step" else None
-    target = labels.float() if binary else labels
     steps = {name: _step(loss, target, n_logits, n_inputs, seed) for name, loss in losses.items()}
     n_calls = max(1, settings["n_numbers"] // (n_rows * n_logits))
     seconds = best_times({name: partial(_repeat, step, n_calls) for name, step in steps.items()}, settings["n_repeats"])
@@ -49,6 +52,14 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     return [
         {"microseconds": round(own, 1), "torch_microseconds": round(reference, 1), "ratio": round(own / reference, 3)}
     ]
+
+
+def _target(kind: str, n_rows: int, n_logits: int, generator: torch.Generator) -> Tensor:
+    if kind == "soft":
+        return torch.randn(n_rows, n_logits, generator=generator).softmax(-1)
+    if kind == "binary":
+        return torch.randint(2, (n_rows, n_logits), generator=generator).float()
+    return torch.randint(n_logits, (n_rows,), generator=generator)
 
 
 def _own(binary: bool, n_logits: int) -> Callable[..., Tensor]:
@@ -95,7 +106,7 @@ def _repeat(step: Callable[[], Any], n_calls: int) -> None:
 
 def _draw(records: list[Record], folder: Path) -> None:
     """Draw the ratio against the number of logits, a panel for each kind of loss."""
-    with figure_file(folder, "loss_speed", 1, len(_KINDS), width=8.0, height=3.4, sharey=True) as (_, axes):
+    with figure_file(folder, "loss_speed", 1, len(_KINDS), width=11.0, height=3.4) as (_, axes):
         for axis, (kind, words) in zip(axes[0], _KINDS.items(), strict=True):
             some = [record for record in records if record["kind"] == kind]
             for colour, ((place,), own) in zip(SERIES_COLOURS, group(some, "place").items(), strict=False):

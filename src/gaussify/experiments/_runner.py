@@ -157,7 +157,7 @@ class _RunLog:
         dropped = {_key(task) for task in tasks}
         if self._done.isdisjoint(dropped):
             return
-        whole = list(self._whole_tasks(read_records(self._results)))
+        whole = self._whole_tasks(read_records(self._results))
         kept = [(entry, rows) for entry, rows in whole if _key(entry["task"]) not in dropped]
         write_records(self._results, [row for _, rows in kept for row in rows])
         self._data["tasks"] = [entry for entry, _ in kept]
@@ -190,12 +190,15 @@ class _RunLog:
 
     def _sort(self) -> None:
         """Put tasks that failed once, and so came late, back into their place."""
-        by_place = sorted(self._data["tasks"], key=lambda entry: self._place[_key(entry["task"])])
+        by_place = self._by_place()
         if by_place == self._data["tasks"]:
             return
         rows = {_key(entry["task"]): rows for entry, rows in self._whole_tasks(read_records(self._results))}
         write_records(self._results, [row for entry in by_place for row in rows[_key(entry["task"])]])
         self._data["tasks"] = by_place
+
+    def _by_place(self) -> list[dict[str, Any]]:
+        return sorted(self._data["tasks"], key=lambda entry: self._place[_key(entry["task"])])
 
     def _resume(self, folder: Path, identity: dict[str, Any]) -> None:
         remedy = "add --fresh to start over, or choose another --out."
@@ -215,7 +218,7 @@ class _RunLog:
                 f"({_words(strange[0])}); {remedy}"
             )
         self._data |= {"sessions": found["sessions"], "tasks": found["tasks"]}
-        whole = list(self._whole_tasks(read_records(self._results)))
+        whole = self._whole_tasks(read_records(self._results))
         self._data["tasks"] = [entry for entry, _ in whole]
         kept = [row for _, rows in whole for row in rows]
         self._columns = column_names(kept)
@@ -226,20 +229,30 @@ class _RunLog:
         """Count the lines below the header, a half-written one included."""
         return len(self._results.read_bytes().removesuffix(b"\n").split(b"\n")) - 1
 
-    def _whole_tasks(self, records: Sequence[Record]) -> Iterator[tuple[dict[str, Any], list[Record]]]:
-        """Give the entries of tasks with their rows, up to the first whose rows are not all there."""
-        start = 0
-        for entry in self._data["tasks"]:
-            rows = list(records[start : start + entry["rows"]])
-            if len(rows) < entry["rows"] or not all(entry["task"].items() <= row.items() for row in rows):
-                return
-            yield entry, rows
-            start += entry["rows"]
+    def _whole_tasks(self, records: Sequence[Record]) -> list[tuple[dict[str, Any], list[Record]]]:
+        """The entries of tasks with their rows, up to the first whose rows are not all there.
+
+        Rows may be in their final order already, if a kill came before the entries were.
+        """
+        orders = self._data["tasks"], self._by_place()
+        return max((list(_with_rows(entries, records)) for entries in orders), key=len)
 
     def _save(self) -> None:
         seconds = sum(entry["seconds"] for entry in self._data["tasks"])
         self._data["elapsed_seconds"] = round(seconds, 3)
         write_text(self._metadata, json.dumps(self._data, indent=1) + "\n")
+
+
+def _with_rows(
+    entries: Sequence[dict[str, Any]], records: Sequence[Record]
+) -> Iterator[tuple[dict[str, Any], list[Record]]]:
+    start = 0
+    for entry in entries:
+        rows = list(records[start : start + entry["rows"]])
+        if len(rows) < entry["rows"] or not all(entry["task"].items() <= row.items() for row in rows):
+            return
+        yield entry, rows
+        start += entry["rows"]
 
 
 def _run_tasks(
