@@ -337,7 +337,7 @@ def test_bad_calls_say_what_is_wrong_and_change_nothing(call, message, wine):
 
 
 def test_bad_arguments_are_refused(wine):
-    X, _ = wine
+    X, y = wine
     model = BayesianLogisticRegression()
     with pytest.raises(InvalidArgumentError, match="'acquisition' parameter of ActiveLearner must be one of"):
         ActiveLearner(model, X, "entropie")
@@ -347,6 +347,10 @@ def test_bad_arguments_are_refused(wine):
         ActiveLearner(3, X)
     with pytest.raises(ValueError, match="NaN"):
         ActiveLearner(model, np.full((3, 2), np.nan))
+    with pytest.raises(InvalidArgumentError, match="'X_pool' of ActiveLearner must have 13 columns; got 12"):
+        ActiveLearner(BayesianLogisticRegression().fit(X, y), X[:, 1:])
+    with pytest.raises(InvalidArgumentError, match="'X_target' of ActiveLearner must have 13 columns; got 12"):
+        ActiveLearner(model, X, X_target=X[:, 1:])
     with pytest.raises(InvalidArgumentError, match="together"):
         ActiveLearner(model, X, X_initial=X)
     learner = ActiveLearner(model, X, classes=[0, 1])

@@ -344,7 +344,11 @@ class ActiveLearner:
         """Rows as the model takes them."""
         if isinstance(self._model, RefittedModel):
             return X
-        return check_array(X, dtype=np.float64, order="C", input_name=name, estimator="ActiveLearner")
+        rows = check_array(X, dtype=np.float64, order="C", input_name=name, estimator="ActiveLearner")
+        like = self._X.shape[1] if hasattr(self, "_X") else getattr(self.estimator_, "n_features_in_", rows.shape[1])
+        if rows.shape[1] != like:
+            raise InvalidArgumentError(f"'{name}' of ActiveLearner must have {like} columns; got {rows.shape[1]}.")
+        return rows
 
     def _checked(self, indices: ArrayLike, function: str) -> Indices:
         owner = f"ActiveLearner.{function}"
@@ -377,11 +381,12 @@ class ActiveLearner:
     def _choose(self, n: int) -> list[int]:
         open_rows = self._is_open.nonzero()[0]
         rng = np.random.default_rng([self.random_state, self._n_queries])
-        if not self._model.can_predict:
-            return open_rows[self._spread(open_rows, n, rng)].tolist()
-        self._look()
+        if self._model.can_predict:
+            self._look()
         if self.acquisition is Acquisition.RANDOM:
             return rng.choice(open_rows, n, replace=False).tolist()
+        if not self._model.can_predict:
+            return open_rows[self._spread(open_rows, n, rng)].tolist()
         is_gaussian = isinstance(self._pool, GaussianRows)
         if is_gaussian and self.diverse and n + len(self._pending) > 1:
             return self._choose_diverse(n)
