@@ -273,7 +273,7 @@ def test_the_queue_survives_saving_and_loading(kind, tmp_path, wine):
     assert again.labels_.tolist() == learner.labels_.tolist()
     for some in (learner, again):
         some.teach(some.pending_, names[some.pending_])
-        run(some, names, 5)
+        run(some, names, 24)  # in which a Gaussian process is fitted anew
     assert again.labelled_.tolist() == learner.labelled_.tolist()
     assert again.agreement_ == pytest.approx(learner.agreement_)
     np.testing.assert_allclose(again.estimator_.predict_proba(X), learner.estimator_.predict_proba(X), atol=1e-8)

@@ -117,10 +117,8 @@ class ActiveLearner:
         self._begin()
         if (X_initial is None) != (y_initial is None):
             raise InvalidArgumentError("ActiveLearner takes 'X_initial' and 'y_initial' together.")
-        self._initial: tuple[Any, NDArray] | None = None
         if X_initial is not None:
-            self._initial = self._rows(X_initial, "X_initial"), np.asarray(y_initial)
-            self._model.learn(*self._initial)
+            self._model.learn(self._rows(X_initial, "X_initial"), np.asarray(y_initial))
 
     def _begin(self) -> None:
         self._is_open = np.ones(self.n_pool, dtype=bool)  # neither asked for, nor taught, nor skipped
@@ -290,17 +288,27 @@ class ActiveLearner:
         with unpacking(path, "ActiveLearner"):
             options = {name: config[name] for name in _OPTIONS}
             classes = None if config["classes"] is None else unpack_classes(config["classes"])
-        if config["model"] is not None:  # it has learnt from the first rows already
-            X_initial = y_initial = None
-        data = {"X_initial": X_initial, "y_initial": y_initial, "X_target": X_target}
-        learner = cls(estimator, X_pool, classes=classes, **options, **data)
+        # what is in the file has learnt from the first rows already
+        first = {} if config["model"] is not None else {"X_initial": X_initial, "y_initial": y_initial}
+        learner = cls(estimator, X_pool, classes=classes, X_target=X_target, **options, **first)
         if config["pool"] != joblib.hash(learner._X):
             raise ModelFileError(f"{path} belongs to another pool: 'X_pool' must be the rows that it was saved with.")
         with unpacking(path, "ActiveLearner"):
-            learner._restore(config, tensors)
+            X, y = learner._restore(config, tensors)
+            if config["model"] is None:
+                if len(y):
+                    learner._model.learn(X, y)
+                return learner
+            expect(isinstance(learner._model, GaussianModel), "the estimator is the one it was saved with")
+            if X_initial is not None:
+                X = np.concatenate([learner._rows(X_initial, "X_initial"), X])
+                y = np.concatenate([np.asarray(y_initial), y])
+            of_model = {name.removeprefix(_MODEL): own for name, own in tensors.items() if name.startswith(_MODEL)}
+            learner._model.restore(config["model"], of_model, X, y)  # type: ignore[attr-defined]
         return learner
 
-    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[Any, NDArray]:
+        """Take over what a file says about rows of the pool, and return those with labels."""
         rows = {name: tensors[name].numpy() for name in ("labelled", "pending", "skipped")}
         taken = np.concatenate(list(rows.values()))
         expect(len(np.unique(taken)) == len(taken) and set(taken) <= set(range(self.n_pool)), "rows are of the pool")
@@ -315,14 +323,7 @@ class ActiveLearner:
         self._is_open[taken] = False
         self._n_queries, self._is_new = int(config["n_queries"]), bool(config["is_new"])
         self.agreement_ = [float(value) for value in config["agreement"]]
-        X = take(self._X, self.labelled_)
-        if config["model"] is None:
-            if len(labels):
-                self._model.learn(X, labels)
-            return
-        expect(isinstance(self._model, GaussianModel), "the estimator is the one it was saved with")
-        of_model = {name.removeprefix(_MODEL): own for name, own in tensors.items() if name.startswith(_MODEL)}
-        self._model.restore(config["model"], of_model, X, labels)  # type: ignore[attr-defined]
+        return take(self._X, self.labelled_), labels
 
     def _make_model(self, estimator: Any) -> Model:
         for needed in ("fit", "predict_proba"):
