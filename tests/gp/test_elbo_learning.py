@@ -381,3 +381,30 @@ def test_given_numbers_stay_with_every_method():
 def test_progress_is_printed(capsys):
     GPClassifier(**MANY, batch_size=100, verbose=True).fit(X, Y)
     assert "exact model with variational, iteration 1: objective" in capsys.readouterr().out
+
+
+def test_another_seed_draws_other_rows_and_other_samples():
+    X, y = load_iris(return_X_y=True)
+    by_rows = [
+        GPClassifier(n_inducing=5, objective="elbo", batch_size=20, max_iter=4, random_state=seed, inducing="greedy")
+        .fit(X, y)
+        .objective_value_
+        for seed in (0, 1)
+    ]
+    by_samples = [
+        GPClassifier(objective="elbo", expectation=4, max_iter=2, random_state=seed)
+        .fit(X[::5], y[::5])
+        .objective_value_
+        for seed in (0, 1)
+    ]
+    assert by_rows[0] != by_rows[1]
+    assert by_samples[0] != by_samples[1]
+
+
+def test_samples_of_latents_are_used_for_exact_models_too():
+    X, y = load_iris(return_X_y=True)
+    values = [
+        GPClassifier(objective="elbo", expectation=expectation, max_iter=2).fit(X[::5], y[::5]).objective_value_
+        for expectation in ("quadrature", 4)
+    ]
+    assert values[0] != pytest.approx(values[1], abs=1e-6)
