@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
-from sklearn.cluster import kmeans_plusplus
+from scipy.sparse import issparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import _num_samples
 from torch import Tensor
@@ -18,8 +18,9 @@ from gaussify._persistence import read_model, write_model
 from gaussify._validation import check_count, check_option
 from gaussify.active._acquisition import Acquisition, bald, entropy, epig, least_confidence, margin
 from gaussify.active._model import GaussianModel, GaussianRows, Model, RefittedModel, WatchedRows, is_fitted, take
-from gaussify.active._selection import greedy, near_even
+from gaussify.active._selection import greedy, near_even, spread_rows
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
+from gaussify.likelihoods import PredictiveMethod
 
 _FORMAT = 1
 _OF_PROBS = {
@@ -46,7 +47,8 @@ class ActiveLearner:
     Parameters
     ----------
     estimator : classifier
-        Fitted or not; it is copied. One of gaussify's that is fitted learns on from there.
+        It is copied. A fitted ``BayesianLogisticRegression`` or sparse ``GPClassifier`` learns on from there; of any
+        other, what it has learnt is left behind.
     X_pool : array-like of shape (n, d)
         Rows to choose from.
     acquisition : str
@@ -83,8 +85,8 @@ class ActiveLearner:
     >>> from sklearn.datasets import load_wine
     >>> from gaussify import BayesianLogisticRegression
     >>> X, y = load_wine(return_X_y=True)
-    >>> learner = ActiveLearner(BayesianLogisticRegression(), X, acquisition="bald")
-    >>> for _ in range(20):
+    >>> learner = ActiveLearner(BayesianLogisticRegression(), X, acquisition="entropy")
+    >>> for _ in range(40):
     ...     rows = learner.query()  # ask somebody
     ...     _ = learner.teach(rows, y[rows])
     >>> learner.estimator_.score(X, y) > 0.9
@@ -102,7 +104,7 @@ class ActiveLearner:
         classes: ArrayLike | None = None,
         X_target: Any = None,
         diverse: bool = True,
-        n_draws: int = 128,
+        n_draws: int = 512,
         random_state: int = 0,
     ) -> None:
         self.acquisition = check_option(acquisition, Acquisition, name="acquisition", owner="ActiveLearner")
@@ -110,15 +112,19 @@ class ActiveLearner:
         self.n_draws = check_count(n_draws, name="n_draws", owner="ActiveLearner")
         self.random_state = check_count(random_state, name="random_state", owner="ActiveLearner", minimum=0)
         self._classes = None if classes is None else np.unique(np.asarray(classes))
+        self._known: NDArray | None = None  # some labels, which others must be like
         self._model = self._make_model(estimator)
         self._X = self._rows(X_pool, "X_pool")
         self.n_pool = _num_samples(self._X)
+        if self.n_pool == 0:
+            raise InvalidArgumentError("'X_pool' of ActiveLearner must have at least one row; got none.")
         self._X_target = None if X_target is None else self._rows(X_target, "X_target")
         self._begin()
         if (X_initial is None) != (y_initial is None):
             raise InvalidArgumentError("ActiveLearner takes 'X_initial' and 'y_initial' together.")
         if X_initial is not None:
-            self._model.learn(self._rows(X_initial, "X_initial"), np.asarray(y_initial))
+            first = self._rows(X_initial, "X_initial")
+            self._model.learn(first, self._checked_labels(y_initial, _num_samples(first), "y_initial"))
 
     def _begin(self) -> None:
         self._is_open = np.ones(self.n_pool, dtype=bool)  # neither asked for, nor taught, nor skipped
@@ -184,15 +190,7 @@ class ActiveLearner:
     def teach(self: _Learner, indices: ArrayLike, labels: ArrayLike) -> _Learner:
         """Learn the labels of rows of the pool, whether they were asked for or not."""
         rows = self._checked(indices, "teach")
-        y = np.atleast_1d(np.asarray(labels))
-        if y.shape != rows.shape:
-            raise InvalidArgumentError(
-                f"ActiveLearner.teach needs one label for each row; got {len(rows)} rows and labels of shape {y.shape}."
-            )
-        if self._classes is not None and len(unknown := np.setdiff1d(y, self._classes)):
-            raise InvalidArgumentError(
-                f"ActiveLearner.teach was given the label {unknown[0]!s}; 'classes' are {self._classes.tolist()}."
-            )
+        y = self._checked_labels(labels, len(rows), "labels")
         if len(rows):
             self._model.learn(take(self._X, rows), y)
             self._close(rows)
@@ -288,6 +286,7 @@ class ActiveLearner:
         with unpacking(path, "ActiveLearner"):
             options = {name: config[name] for name in _OPTIONS}
             classes = None if config["classes"] is None else unpack_classes(config["classes"])
+            expect("model" in config and "pool" in config, "it says what was learnt, and from which pool")
         # what is in the file has learnt from the first rows already
         first = {} if config["model"] is not None else {"X_initial": X_initial, "y_initial": y_initial}
         learner = cls(estimator, X_pool, classes=classes, X_target=X_target, **options, **first)
@@ -332,7 +331,7 @@ class ActiveLearner:
                     f"The 'estimator' of ActiveLearner must be a classifier with {needed}; got one "
                     f"{type(estimator).__name__}."
                 )
-        if hasattr(estimator, "weight_space"):
+        if hasattr(estimator, "weight_space") and getattr(estimator, "shared_kernel", True):
             return GaussianModel(estimator, self._classes)
         if self.acquisition.needs_latents:
             raise InvalidArgumentError(
@@ -344,7 +343,7 @@ class ActiveLearner:
     def _rows(self, X: Any, name: str) -> Any:
         """Rows as the model takes them."""
         if isinstance(self._model, RefittedModel):
-            return X
+            return X.tocsr() if issparse(X) else X
         rows = check_array(X, dtype=np.float64, order="C", input_name=name, estimator="ActiveLearner")
         like = self._X.shape[1] if hasattr(self, "_X") else getattr(self.estimator_, "n_features_in_", rows.shape[1])
         if rows.shape[1] != like:
@@ -367,6 +366,26 @@ class ActiveLearner:
             raise InvalidArgumentError(f"{owner} was given row {known[0]}, whose label was taught before.")
         return rows
 
+    def _checked_labels(self, labels: ArrayLike, n_rows: int, name: str) -> NDArray:
+        y = np.atleast_1d(np.asarray(labels))
+        if y.shape != (n_rows,):
+            raise InvalidArgumentError(
+                f"{name!r} of ActiveLearner must hold one label for each row; got shape {y.shape} for {n_rows} rows."
+            )
+        if y.dtype.kind not in "biufUO" or (y.dtype.kind == "f" and np.isnan(y).any()):
+            raise InvalidArgumentError(
+                f"{name!r} of ActiveLearner must be numbers, none of them NaN, or text; got {y}."
+            )
+        known = self._classes if self._classes is not None else self._known
+        if known is not None and len(y) and (y.dtype.kind in "biuf") != (known.dtype.kind in "biuf"):
+            raise InvalidArgumentError(f"{name!r} of ActiveLearner must be like {known[0]!r}; got {y[0]!r}.")
+        if self._classes is not None and len(unknown := np.setdiff1d(y, self._classes)):
+            raise InvalidArgumentError(
+                f"{name!r} of ActiveLearner hold the label {unknown[0]!s}; 'classes' are {self._classes.tolist()}."
+            )
+        self._known = y if known is None and len(y) else known
+        return y
+
     def _close(self, rows: Indices) -> None:
         gone = set(rows.tolist())
         self._is_open[rows] = False
@@ -387,15 +406,20 @@ class ActiveLearner:
         if self.acquisition is Acquisition.RANDOM:
             return rng.choice(open_rows, n, replace=False).tolist()
         if not self._model.can_predict:
-            return open_rows[self._spread(open_rows, n, rng)].tolist()
+            return self._spread(n, rng)
         is_gaussian = isinstance(self._pool, GaussianRows)
         if is_gaussian and self.diverse and n + len(self._pending) > 1:
             return self._choose_diverse(n)
-        if n == 1 and is_gaussian and self.acquisition in _OF_PROBS and len(self.estimator_.classes_) == 2:
+        if n == 1 and is_gaussian and self.acquisition in _OF_PROBS and self._can_screen():
             carried = self._pool.carried  # type: ignore[attr-defined]
             open_rows = open_rows[near_even(carried.mean[open_rows], carried.variance[open_rows])]
         best = torch.sort(self._score(open_rows), descending=True, stable=True).indices[:n]
         return open_rows[best.numpy()].tolist()
+
+    def _can_screen(self) -> bool:
+        predictive = self._model.space.predictive  # type: ignore[attr-defined]
+        are_exact = predictive in (PredictiveMethod.QUADRATURE, PredictiveMethod.MEAN_FIELD)
+        return are_exact and len(self.estimator_.classes_) == 2
 
     def _choose_diverse(self, n: int) -> list[int]:
         pool = self._pool
@@ -403,16 +427,12 @@ class ActiveLearner:
         explained = pool.carried.variance - pool.carried.unexplained[:, None]
         return greedy(self.scores(), explained, pool.covariance_with, n, self._pending)
 
-    def _spread(self, open_rows: Indices, n: int, rng: np.random.Generator) -> Indices:
-        """Rows far from each other, as long as nothing else is known."""
-        if isinstance(self._model, RefittedModel):  # whose rows may be anything
-            return rng.choice(len(open_rows), n, replace=False)
-        X = self._X[open_rows]
-        scale = X.std(0)
-        _, chosen = kmeans_plusplus(X / np.where(scale > 0.0, scale, 1.0), n, random_state=int(rng.integers(2**31)))
-        if len(set(chosen)) < n:  # fewer distinct rows than are asked for
-            return rng.choice(len(open_rows), n, replace=False)
-        return chosen
+    def _spread(self, n: int, rng: np.random.Generator) -> list[int]:
+        """Rows far from those that were taken and from each other, as long as nothing else is known."""
+        X = self._X
+        if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf":
+            return spread_rows(X.astype(np.float64, copy=False), self._is_open, n, rng)
+        return rng.choice(self._is_open.nonzero()[0], n, replace=False).tolist()  # of whatever they are
 
     def _look(self) -> None:
         """Compare decisions on the pool with those before."""
@@ -483,6 +503,8 @@ class TrackedRows:
 def cohen_kappa(a: NDArray, b: NDArray) -> float:
     """Return Cohen's kappa of two sequences of labels: one where they are the same, zero for chance agreement.
 
+    Of one label alone nothing can be said, which is zero as well.
+
     Examples
     --------
     >>> cohen_kappa(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0]))
@@ -491,7 +513,7 @@ def cohen_kappa(a: NDArray, b: NDArray) -> float:
     codes, index = np.unique(np.concatenate([a, b]), return_inverse=True)
     first, second = index[: len(a)], index[len(a) :]
     if len(codes) == 1:
-        return 1.0
+        return 0.0
     shares = [np.bincount(own, minlength=len(codes)) / len(a) for own in (first, second)]
     by_chance = float(shares[0] @ shares[1])
     return (float((first == second).mean()) - by_chance) / (1.0 - by_chance)

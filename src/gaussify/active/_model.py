@@ -1,7 +1,6 @@
 """How a learner's estimator learns, and what is known of rows meanwhile: followed row by row, or fitted anew."""
 
 import copy
-import weakref
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -15,7 +14,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gaussify._estimators import Floats, WeightSpace
+from gaussify._estimators import Floats, WeightSpace, expect
 from gaussify.posterior import CarriedLatents, sample
 
 _MOST_UPDATES = 10_000  # after which rounding errors are cleared away by computing anew
@@ -80,15 +79,17 @@ class GaussianRows(WatchedRows):
         return space.likelihood.predict_proba(*self.latents(rows), space.predictive)
 
     def draws(self, n_draws: int, seed: int, rows: NDArray | slice = slice(None)) -> Float[Tensor, "s n c"]:
-        """Return the class probabilities of some rows by draws of the weights, the same ones for all rows."""
+        """Return the class probabilities of some rows by draws of the weights, the same ones for all rows.
+
+        What features leave unexplained of a latent is integrated out.
+        """
         space, carried = self._model.space, self.carried
-        generator = torch.Generator().manual_seed(seed)
-        weights = sample(space.posterior.tensors, n_draws, generator)  # (s, l, e)
+        weights = sample(space.posterior.tensors, n_draws, torch.Generator().manual_seed(seed))  # (s, l, e)
         latents = torch.einsum("ne,sle->snl", torch.from_numpy(carried.features[rows]), weights)
-        noise = torch.randn(latents.shape, generator=generator, dtype=latents.dtype)
-        latents += noise * torch.from_numpy(np.sqrt(carried.unexplained[rows]))[:, None]
-        flat = latents.flatten(0, 1)
-        return space.likelihood.predict_proba(flat, torch.zeros_like(flat), "plug-in").unflatten(0, latents.shape[:2])
+        unexplained = torch.from_numpy(carried.unexplained[rows])[:, None].expand_as(latents)
+        method = "quadrature" if bool((unexplained > 0.0).any()) else "plug-in"
+        probs = space.likelihood.predict_proba(latents.flatten(0, 1), unexplained.flatten(0, 1), method)
+        return probs.unflatten(0, latents.shape[:2])
 
     def parts(self, rows: NDArray, n_draws: int) -> list[NDArray]:
         """Return rows in parts of which draws fit into memory."""
@@ -112,6 +113,8 @@ class GaussianRows(WatchedRows):
         elif self._carried is not None:
             for observation in observations:
                 self._carried.update(observation)
+            if self._carried.is_worn:
+                self._carried = None
 
 
 class GaussianModel(Model):
@@ -132,7 +135,7 @@ class GaussianModel(Model):
         self.n_fitted = 0
         self._space: WeightSpace | None = None
         self._n_updates = 0
-        self._watched: list[weakref.ref[GaussianRows]] = []
+        self._watched: list[GaussianRows] = []
 
     @property
     def space(self) -> WeightSpace:
@@ -143,20 +146,23 @@ class GaussianModel(Model):
 
     def watch(self, X: Floats) -> GaussianRows:
         rows = GaussianRows(self, X)
-        self._watched = [*(ref for ref in self._watched if ref() is not None), weakref.ref(rows)]
+        self._watched.append(rows)
         return rows
 
     def packed(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return what a file holds of what was learnt."""
         config, tensors = self.estimator.packed()
-        return {"estimator": config, "n_fitted": self.n_fitted}, tensors
+        name = type(self.estimator).__name__
+        return {"kind": name, "estimator": config, "n_fitted": self.n_fitted, "came_fitted": self._came_fitted}, tensors
 
     def restore(self, config: dict[str, Any], tensors: dict[str, Tensor], X: Floats, y: NDArray) -> None:
         """Take over what was learnt, from rows that are needed where the estimator may be fitted anew."""
-        kernel = getattr(self.estimator, "kernel", None)
+        kind, kernel = type(self.estimator).__name__, getattr(self.estimator, "kernel", None)
+        expect(config["kind"] == kind, f"its estimator, one {config['kind']}, is one {kind}")
         own = {} if kernel is None or isinstance(kernel, str) else {"kernel": kernel}
         self.estimator = type(self.estimator).unpacked(config["estimator"], tensors, **own)
-        self.n_fitted, self.X, self.y = int(config["n_fitted"]), X, y
+        self.n_fitted, self._came_fitted = int(config["n_fitted"]), bool(config["came_fitted"])
+        self.X, self.y = X, y
         self._space = None
 
     def learn(self, X: Floats, y: NDArray) -> None:
@@ -184,9 +190,8 @@ class GaussianModel(Model):
             self._n_updates += len(X)
         else:
             self._space = None
-        for ref in self._watched:
-            if (rows := ref()) is not None:
-                rows.follow(observations)
+        for rows in self._watched:
+            rows.follow(observations)
 
     def _may_follow(self, space: WeightSpace, n_rows: int) -> bool:
         few = n_rows <= max(1.0, _FEW * space.posterior.mean.shape[1])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-_CERTAIN = 1e-10  # share of a variance that is but rounding
+_EXPLAINED = 1e-8  # share of a variance that is but rounding
 # By which share of its distance from a half the sigmoid of m / sqrt(1 + pi v / 8) is off at most, rounded up.
 PROBIT_ERROR = 0.05
 
@@ -26,7 +26,8 @@ def greedy(
     .. math:: a_i\,\frac{\sum_l\sigma^2_{il\mid C}}{\sum_l\sigma^2_{il}},
 
     which is zero for a row that is in C already, and small for its near-duplicates. Each choice adds a column to the
-    Cholesky factor of the covariance: n l for each pair of chosen rows.
+    Cholesky factor of the covariance: n l for each pair of chosen rows. Once C explains everything, as few rows do
+    where features are few, it begins anew with none.
 
     Parameters
     ----------
@@ -52,17 +53,17 @@ def greedy(
     columns: list[Float[np.ndarray, "n l"]] = []
     chosen: list[int] = []
     is_open = np.isfinite(scores)
-    for place in range(len(given) + n_rows):
-        if place < len(given):
-            row = given[place]
-        else:
+    for row in [*given, *[None] * n_rows]:
+        if row is None:
             share = np.divide(left.sum(1), total, out=np.zeros_like(total), where=total > 0.0)
+            if share[is_open].max() < _EXPLAINED:
+                left, columns, share = variance.copy(), [], np.ones_like(total)
             row = int(np.argmax(np.where(is_open, np.where(is_open, scores, 0.0) * share, -np.inf)))
             chosen.append(row)
+            if len(chosen) == n_rows:
+                break
         is_open[row] = False
-        if len(chosen) == n_rows:
-            break
-        known = left[row] <= _CERTAIN * variance[row]  # by rows chosen before
+        known = left[row] <= _EXPLAINED * variance[row]  # by rows chosen before
         column = covariance_with(row) - sum(other[row] * other for other in columns)
         column = column / np.sqrt(np.where(known, np.inf, left[row]))
         columns.append(column)
@@ -86,3 +87,35 @@ def near_even(mean: Float[np.ndarray, "n l"], variance: Float[np.ndarray, "n l"]
     distance = np.abs(mean[:, 0]) / np.sqrt(1.0 + math.pi / 8.0 * variance[:, 0])
     excess = 0.5 * np.tanh(0.5 * distance)  # probability above a half
     return excess <= excess.min() * (1.0 + PROBIT_ERROR) / (1.0 - PROBIT_ERROR)
+
+
+def spread_rows(
+    X: Float[np.ndarray, "n d"], is_open: Bool[np.ndarray, " n"], n_rows: int, rng: np.random.Generator
+) -> list[int]:
+    """Return open rows far from each other and from those that are not open, each drawn as k-means++ draws centres.
+
+    Columns are scaled to variance one; a row is drawn with a chance in proportion to its squared distance from the
+    nearest row that was taken before.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [0.01], [5.0]])
+    >>> spread_rows(X, np.array([False, True, True]), 1, np.random.default_rng(0))
+    [2]
+    """
+    centred = X - X.mean(0)
+    scale = centred.std(0)
+    is_constant = scale <= 1e-12 * np.abs(X).max(0)
+    Z = centred[:, ~is_constant] / scale[~is_constant]
+    is_open, distance = is_open.copy(), np.full(len(X), np.inf)
+    for taken in (~is_open).nonzero()[0]:
+        distance = np.minimum(distance, np.square(Z - Z[taken]).sum(1))
+    chosen: list[int] = []
+    for _ in range(n_rows):
+        weight = np.where(is_open, np.where(np.isinf(distance), 1.0, distance), 0.0)
+        weight = weight if weight.sum() > 0.0 else is_open.astype(float)
+        row = int(rng.choice(len(X), p=weight / weight.sum()))
+        chosen.append(row)
+        is_open[row] = False
+        distance = np.minimum(distance, np.square(Z - Z[row]).sum(1))
+    return chosen

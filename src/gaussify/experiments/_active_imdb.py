@@ -91,10 +91,10 @@ def _scores(probs: NDArray, y: NDArray) -> list[float]:
 
 
 def _levels(records: list[Record], metric: str, n_levels: int = 5) -> list[float]:
-    """Even levels between where the best curve begins and where it ends."""
-    values = [float(record[metric]) for record in records]  # type: ignore[arg-type]
-    start = max(float(own[0][metric]) for own in group(records, "method", "strategy").values())  # type: ignore[arg-type]
-    return [round(start + (max(values) - start) * (step + 1) / (n_levels + 1), 3) for step in range(n_levels)]
+    """Even levels from where curves begin to where the best ends."""
+    curves = [[float(record[metric]) for record in own] for own in group(records, "method", "strategy").values()]  # type: ignore[arg-type]
+    start, end = max(own[0] for own in curves), max(own[-1] for own in curves)
+    return sorted({round(start + (end - start) * (step + 1) / n_levels, 3) for step in range(n_levels)})
 
 
 def labels_needed(curve: list[Record], metric: str, level: float) -> int | None:

@@ -167,7 +167,7 @@ _COMMON: Settings = {
     "lengthscale": 0.5,
     "variance": 9.0,
     "alpha_eps": 0.1,
-    "n_iter": 100,
+    "n_iter": 20,  # after which probabilities do not change in the third digit
     "n_grid": 50,
     "n_seeds": 5,
 }

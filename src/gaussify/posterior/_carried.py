@@ -7,6 +7,8 @@ from jaxtyping import Float
 from gaussify.posterior._gaussian import latent
 from gaussify.posterior._row import Observation, RowPosterior
 
+_WORN = 1e-5  # share of a variance, below which differences have lost too many digits
+
 
 class CarriedLatents:
     r"""Mean and variance of the latents of fixed rows, of which an update costs n d where computing anew costs n d².
@@ -50,6 +52,7 @@ class CarriedLatents:
         self.unexplained = np.zeros(len(features)) if unexplained is None else unexplained
         mean, variance = latent(posterior.tensors, torch.from_numpy(features))
         self.mean, self.variance = mean.numpy(), variance.numpy() + self.unexplained[:, None]
+        self._first = self.variance.copy()
 
     def update(self, observation: Observation) -> None:
         """Follow the weights through an observation."""
@@ -60,6 +63,11 @@ class CarriedLatents:
         self.variance -= covariance
         # rounding may take more than there is from rows that are known almost exactly
         np.maximum(self.variance, self.unexplained[:, None], out=self.variance)
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether so little is left of a variance that rounding shows, and computing anew is due."""
+        return bool((self.variance < _WORN * self._first).any())
 
     def covariance_with(self, gain: Float[np.ndarray, "l d"]) -> Float[np.ndarray, "n l"]:
         r"""Return the covariance of every latent with that of another row, of which the gain :math:`C\phi` is given."""
