@@ -157,8 +157,6 @@ def draw_cifar10(records: list[Record], folder: Path) -> None:
 
     The rank correlation is over all methods and values of alpha_eps that the paper has.
     """
-    from scipy.stats import spearmanr  # slow to import
-
     nets = [net for (net,) in group(records, "net")]
     panels = {"nll": "NLL", "error_pct": "error [%]"}
     size = {"width": 3.6 * len(nets), "height": 6.4}
@@ -184,9 +182,18 @@ def draw_cifar10(records: list[Record], folder: Path) -> None:
                                 textcoords="offset points",
                             )
                 axis.set(xlabel=f"{label}, the paper", ylabel=f"{label}, here", xscale="log", yscale="log")
-                axis.set_title(f"{net}: rank correlation {spearmanr(pairs).statistic:.2f}", fontsize=9)
+                axis.set_title(f"{net}{_rank_correlation(pairs)}", fontsize=9)
         handles: dict[str, Any] = dict(zip(*axes[0, 0].get_legend_handles_labels()[::-1], strict=True))
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles))
+
+
+def _rank_correlation(pairs: list[tuple[float, float]]) -> str:
+    """In words; nothing where all are the same."""
+    from scipy.stats import spearmanr  # slow to import
+
+    if any(len(set(values)) < 2 for values in zip(*pairs, strict=True)):
+        return ""
+    return f": rank correlation {spearmanr(pairs).statistic:.2f}"
 
 
 def draw_imdb(records: list[Record], folder: Path) -> None:
