@@ -372,3 +372,13 @@ def test_the_default_compiler_gives_the_same():
 
 if __name__ == "__main__":
     print(json.dumps({case: difference_when_compiled(case) for case in sys.argv[1:]}))
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_losses_of_different_numbers_of_classes_compile_in_one_process(label_smoothing):
+    torch._dynamo.reset()
+    for n_rows, n_classes in ((8, 3), (9, 3), (9, 5), (11, 7)):
+        loss = MatchedCrossEntropyLoss(n_classes, label_smoothing=label_smoothing)
+        logits, labels = torch.randn(n_rows, n_classes), torch.arange(n_rows) % n_classes
+        compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(logits, labels), loss(logits, labels))

@@ -7,7 +7,7 @@ import numpy as np
 
 from gaussify.experiments._gpc_uci_results import METRICS, PAPER, contenders, paper_best
 from gaussify.experiments._results import Record, Scalar, group, mean_and_error
-from gaussify.plotting import METHOD_COLOURS, figure_file
+from gaussify.plotting import METHOD_COLOURS, figure_file, plain_log_ticks
 
 _LABELS = {"error_pct": "error [%]", "nll": "NLL [nat]", "ece": "ECE"}
 _OURS, _PAPER = "#000000", "#E69F00"
@@ -80,15 +80,11 @@ def _style(method: Scalar, scaling: Scalar) -> dict[str, Any]:
 
 def _set_scale(axis: Any) -> None:
     """Take a logarithmic axis, with few and plain labels, where values differ much."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     low, high = axis.dataLim.intervaly
     if low <= 0.0 or high / low < _WIDE:
         return
     axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
+    plain_log_ticks(axis.yaxis)
 
 
 def _add_legend(figure: Any, axes: Any) -> None:

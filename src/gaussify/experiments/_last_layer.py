@@ -38,7 +38,7 @@ from gaussify.experiments._results import Record, group, mean_and_error
 from gaussify.experiments._training import Recipe, outputs_of, steps_down, train
 from gaussify.likelihoods import SoftmaxLikelihood
 from gaussify.nn import InputsOf, LastLayer, extract_features
-from gaussify.plotting import SERIES_COLOURS, figure_file
+from gaussify.plotting import SERIES_COLOURS, figure_file, plain_log_ticks
 
 _SCORES = {"seconds": 2, "error_pct": 3, "nll": 4, "ece": 4, "auroc": 4}
 _N_CLASSES = 10
@@ -175,6 +175,7 @@ def _draw(records: list[Record], folder: Path) -> None:
             for colour, ((contender,), own) in zip(SERIES_COLOURS, group(some, "contender").items(), strict=False):
                 _draw_contender(axis, own, str(contender), colour)
             axis.set(xscale="log", xlabel="seconds to learn", title=f"{rows} images")
+            plain_log_ticks(axis.xaxis)
         axes[0, 0].set_ylabel("test NLL")
         axes[0, -1].legend(fontsize=8)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from gaussify.experiments._networks import METHODS
 from gaussify.experiments._results import Record, Scalar, group, mean_and_error, of_best_alpha_eps
-from gaussify.plotting import METHOD_COLOURS, SERIES_COLOURS, figure_file
+from gaussify.plotting import METHOD_COLOURS, SERIES_COLOURS, figure_file, plain_log_ticks
 
 _CURVES = {"error_pct": "test error [%]", "nll": "test NLL [nat]"}
 
@@ -139,6 +139,7 @@ def draw_mnist(records: list[Record], folder: Path) -> None:
                     own = [r for r in records if (r["method"], r["alpha_eps"]) == (method, alpha)]
                     _draw_curve(axis, own, metric, color=SERIES_COLOURS[place], label=f"alpha_eps = {alpha:g}")
                 axis.set_yscale("log")
+                plain_log_ticks(axis.yaxis)
         _finish(figure, axes)
     best = chosen(_last(records))
     with figure_file(folder, "mnist_best", 1, len(_CURVES), width=8.0, height=3.4) as (figure, axes):
@@ -183,6 +184,8 @@ def draw_cifar10(records: list[Record], folder: Path) -> None:
                             )
                 axis.set(xlabel=f"{label}, the paper", ylabel=f"{label}, here", xscale="log", yscale="log")
                 axis.set_title(f"{net}{_rank_correlation(pairs)}", fontsize=9)
+                plain_log_ticks(axis.xaxis)
+                plain_log_ticks(axis.yaxis)
         handles: dict[str, Any] = dict(zip(*axes[0, 0].get_legend_handles_labels()[::-1], strict=True))
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles))
 

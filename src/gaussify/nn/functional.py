@@ -337,7 +337,7 @@ def _soft_counts(input: Tensor, target: Tensor, label_smoothing: float, *, owner
 def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Sequence[int] = ()) -> Any:
     """A float, or a tensor beside the logits that keeps its graph."""
     if torch.compiler.is_compiling():  # where values cannot be looked at, and numbers may stand for others
-        return torch.as_tensor(value, dtype=like.dtype, device=like.device)
+        return value.to(like) if isinstance(value, Tensor) else like.new_full((), value)
     if type(value) is float and 0.0 < value < math.inf:  # which needs no tensor to be checked
         return value
     checked = as_concentration(value, name=name, owner=owner, sizes=sizes)

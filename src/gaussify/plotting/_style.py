@@ -67,3 +67,22 @@ def figure_file(
         figure.savefig(folder / f"{name}.png", dpi=160, pil_kwargs={"optimize": True})
         figure.set_layout_engine("none")  # everything is in its place by now
         figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
+
+
+def plain_log_ticks(axis: Any) -> None:
+    """Label an axis (``axes.xaxis`` or ``axes.yaxis``) with logarithmic scale by plain numbers, three a decade.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> axes = Figure().subplots()
+    >>> axes.set(yscale="log", ylim=(1.0, 10.0))
+    [...]
+    >>> plain_log_ticks(axes.yaxis)
+    >>> axes.yaxis.get_major_formatter()(5.0)
+    '5'
+    """
+    ticker = import_optional("matplotlib.ticker", extra="plot", needed_by="gaussify.plotting")
+    axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(ticker.NullFormatter())
