@@ -246,9 +246,9 @@ def test_the_score_is_that_of_models_fitted_without_each_row(params, weighted):
 def test_left_out_latents_are_those_of_a_model_without_the_row(n_inducing, monkeypatch):
     seen = {}
 
-    def spy(judge, labels, *rest):
+    def spy(judge, labels, *rest, **options):
         seen.update(judge=judge, labels=labels)
-        return choose(judge, labels, *rest)
+        return choose(judge, labels, *rest, **options)
 
     choose = fitting.choose_label
     monkeypatch.setattr(fitting, "choose_label", spy)
@@ -344,9 +344,9 @@ def test_alpha_eps_per_class_goes_with_the_sorted_classes():
 def test_the_criterion_is_computed_on_a_bounded_number_of_rows(n_inducing, sample_size, n_expected, monkeypatch):
     sizes, table = [], SoftmaxLikelihood(3, torch.tensor(0.1).double()).target_table()
 
-    def spy(judge, labels, weight, *rest):
+    def spy(judge, labels, weight, *rest, **options):
         sizes.append((len(labels), len(weight), *(len(p) for p in judge(table, True))))
-        return choose(judge, labels, weight, *rest)
+        return choose(judge, labels, weight, *rest, **options)
 
     choose = fitting.choose_label
     monkeypatch.setattr(fitting, "choose_label", spy)
