@@ -26,9 +26,9 @@ MANY = {"n_inducing": 8, "sample_size": 60, "max_iter": 6, "objective": "elbo"} 
 # --- Adam with samples ---------------------------------------------------------------------------------------------
 
 
-def climber(values, x, **options):
-    """Climb to x = 1, with these values (or errors) in place of the objective's, where they are not None."""
-    left = iter(values)
+def climber(values, x, looks=(), **options):
+    """Climb to x = 1, with these values (or errors) in place of the objective's, and of what it is over all samples."""
+    left, left_looks = iter(values), iter(looks)
 
     def objective():
         value = -(x - 1.0).square()
@@ -38,7 +38,13 @@ def climber(values, x, **options):
             raise found
         return value.item() if found is None else found
 
-    common = {"scale": 1.0, "max_iter": 40, "n_rounds": 4, "tol": -1.0}
+    def over_all():
+        found = next(left_looks, None)
+        if isinstance(found, Exception):
+            raise found
+        return -((x.item() - 1.0) ** 2) if found is None else found
+
+    common = {"over_all": over_all, "scale": 1.0, "max_iter": 40, "n_rounds": 4, "tol": -1.0}
     return climb(objective, [x], **common | options)
 
 
@@ -46,11 +52,11 @@ def number():
     return torch.tensor(0.0, dtype=torch.float64, requires_grad=True)
 
 
-def test_rounds_are_of_equal_length_and_their_values_means():
+def test_rounds_are_of_equal_length_and_judged_by_all_samples():
     x = number()
-    reports = list(climber([1.0] * 10 + [2.0] * 10 + [3.0, 5.0] * 5, x))
+    reports = list(climber([9.0, 7.0] * 20, x, looks=[1.0, 2.0, 3.0, 4.0, 5.0]))
     assert [report.n_iterations for report in reports] == [10, 20, 30, 40]
-    assert [report.value for report in reports][:3] == [1.0, 2.0, 4.0]
+    assert [report.value for report in reports] == [2.0, 3.0, 4.0, 5.0]
     assert 0.2 < x.item() < 1.0
 
 
@@ -60,8 +66,23 @@ def test_there_may_be_fewer_steps_than_rounds(max_iter, lengths):
 
 
 def test_it_ends_when_a_round_gains_little():
-    reports = list(climber([1.0] * 10 + [2.0] * 10 + [2.05] * 20, number(), tol=0.1))
+    reports = list(climber([], number(), looks=[1.0, 2.0, 3.0, 3.05, 9.0], tol=0.1))
     assert [report.converged for report in reports] == [False, False, True]
+
+
+@pytest.mark.parametrize("worse", [1.5, float("nan"), NumericalError("no factor")])
+def test_a_round_that_does_not_raise_the_objective_over_all_samples_is_undone(worse):
+    x, found = number(), []
+    for report in climber([], x, looks=[1.0, 2.0, worse, 9.0], tol=1e-9):
+        found.append((x.item(), report.value, report.n_iterations, report.converged))
+    assert found == [(found[0][0], 2.0, 10, False), (found[0][0], 2.0, 20, True)]
+    assert found[0][0] > 0.0
+
+
+def test_a_first_round_that_misleads_leaves_the_start():
+    x = number()
+    (report,) = climber([], x, looks=[1.0, 0.0], tol=1e-9)
+    assert (x.item(), report.value, report.converged) == (0.0, 1.0, True)
 
 
 @pytest.mark.parametrize("failure", [NumericalError("no factor"), float("nan"), float("inf")])
@@ -75,7 +96,7 @@ def test_where_there_is_no_value_it_goes_on_from_the_last_with_shorter_steps(fai
 
 def test_without_a_first_value_there_is_an_error():
     with pytest.raises(NumericalError, match="no finite value at the first"):
-        list(climber([float("nan")], number()))
+        list(climber([], number(), looks=[float("nan")]))
 
 
 def test_after_too_many_failures_in_a_row_it_ends_where_it_was():
@@ -103,7 +124,7 @@ def test_what_is_added_to_diagonals_is_announced_once_a_round():
         return 0.0
 
     with pytest.warns(JitterWarning, match="6 times in 6 evaluations"):
-        list(climb(objective, [x], scale=1.0, max_iter=6, n_rounds=1, tol=0.0))
+        list(climb(objective, [x], over_all=float, scale=1.0, max_iter=6, n_rounds=1, tol=0.0))
 
 
 # --- rounds --------------------------------------------------------------------------------------------------------

@@ -144,21 +144,22 @@ def learn_sparse_elbo(
         )
         return value + add_log_priors(k) + alpha_eps.add_log_prior()
 
+    def over_all() -> float:
+        table, expected = family.targets(alpha_eps().detach()), family.expected_log_prob
+        value = elbo_value(k, z.detach(), rows, table, expected, constant_variance=CONSTANT_VARIANCE)
+        return value + add_log_priors(k) + alpha_eps.add_log_prior()
+
     def finished(report: SearchReport) -> ElboRound:
-        own, points, found = copy.deepcopy(k), z.detach().clone(), alpha_eps().detach()
-        if batch_size < n:  # where the mean over samples was of parameters on their way
-            table, expected = family.targets(found), family.expected_log_prob
-            value = elbo_value(own, points, rows, table, expected, constant_variance=CONSTANT_VARIANCE)
-            report = report._replace(value=value + add_log_priors(own) + alpha_eps.add_log_prior())
+        own = copy.deepcopy(k)
         own.zero_grad()
-        return ElboRound(InducingFeatures.of(own, points), found, report)
+        return ElboRound(InducingFeatures.of(own, z.detach().clone()), alpha_eps().detach(), report)
 
     parameters = [*k.parameters(), z, alpha_eps.parameter]
     if batch_size >= n or settings.max_iter == 0:
         yield finished(_maximise(objective, parameters, rows, settings, (0, 1)))
     else:
         options = _options(rows, settings, settings.title)
-        for report in climb(objective, parameters, n_rounds=_N_ROUNDS, **options):
+        for report in climb(objective, parameters, over_all=over_all, n_rounds=_N_ROUNDS, **options):
             yield finished(report)
 
 

@@ -163,6 +163,7 @@ def climb(
     objective: Callable[[], float],
     parameters: Sequence[Tensor],
     *,
+    over_all: Callable[[], float],
     scale: float,
     max_iter: int,
     n_rounds: int,
@@ -171,9 +172,15 @@ def climb(
 ) -> Iterator[SearchReport]:
     """Move parameters uphill by Adam, where every value of the objective is of other samples; yield after each round.
 
-    The value of a round is the mean over its steps. Where the objective has no finite value, or a matrix no factor, the
-    search goes on from the last parameters where it had, with shorter steps; if that does not help, it ends there. It
-    ends when a round gains less than ``tol`` over the one before. Parameters are as for :func:`maximise`.
+    Rounds are judged by the objective over all samples. One that does not raise it is undone, and the search ends, as
+    it does when a round gains less than ``tol``. Where the objective has no finite value, or a matrix no factor, the
+    search goes on from the last parameters where it had, with shorter steps; if that does not help, it ends with this
+    round. Parameters are as for :func:`maximise`, and
+
+    over_all
+        Returns the value over all samples.
+    n_rounds
+        Into which ``max_iter`` steps are divided.
 
     Examples
     --------
@@ -183,18 +190,30 @@ def climb(
     ...     value = -(x - 1.0 - next(noise)).square()
     ...     value.backward()
     ...     return value.item()
-    >>> reports = list(climb(objective, [x], scale=1.0, max_iter=200, n_rounds=2, tol=1e-9))
+    >>> def mean():
+    ...     return -(x.item() - 1.0) ** 2 - 0.01
+    >>> reports = list(climb(objective, [x], over_all=mean, scale=1.0, max_iter=200, n_rounds=2, tol=1e-9))
     >>> round(x.item(), 1), len(reports)
     (1.0, 2)
     """
     start = time.perf_counter()
     parameters = [parameter for parameter in parameters if parameter.requires_grad]
     adam, last = Adam(parameters), _vector(parameters)
-    before, n_steps, n_evaluations, n_failures, in_a_row = -np.inf, 0, 0, 0, 0
+    n_steps, n_evaluations, n_failures, in_a_row = 0, 0, 0, 0
+
+    def look() -> float:
+        try:
+            return over_all()
+        except NumericalError:
+            return np.nan
+
+    with noting_jitter():  # which the first step announces, too
+        best_value, best = look(), last
+    if not np.isfinite(best_value):
+        raise NumericalError(_NO_VALUE)
     for end in sorted({max_iter * part // n_rounds for part in range(1, n_rounds + 1)} - {0}):
-        values: list[float] = []
         with noting_jitter() as jitters:
-            while n_steps < end:
+            while n_steps < end and in_a_row <= _N_RESTARTS:
                 adam.forget_gradients()
                 n_evaluations += 1
                 try:
@@ -202,26 +221,23 @@ def climb(
                 except NumericalError:
                     value = np.nan
                 if not (np.isfinite(value) and adam.has_finite_gradients):
-                    if n_steps == 0:
-                        raise NumericalError(_NO_VALUE)
                     n_failures, in_a_row = n_failures + 1, in_a_row + 1
                     _assign(parameters, last)
-                    if in_a_row > _N_RESTARTS:
-                        break
                     continue
                 in_a_row = 0
                 last = _vector(parameters)
                 adam.step(_RATE * _DECAY ** (n_steps / max_iter) * 0.5**n_failures)
                 n_steps += 1
-                values.append(value)
                 if report is not None:
                     report(n_steps, value)
+            value = look()
         _warn_of(jitters, n_evaluations)
-        if values:
-            mean = float(np.mean(values))
-            converged = mean - before < tol * scale
-            yield SearchReport(mean, n_steps, n_evaluations, n_failures, converged, time.perf_counter() - start)
-            before = mean
+        converged = not value - best_value >= tol * scale  # as where there is no value
+        if value > best_value:
+            best_value, best = value, _vector(parameters)
+        else:
+            _assign(parameters, best)
+        yield SearchReport(best_value, n_steps, n_evaluations, n_failures, converged, time.perf_counter() - start)
         if in_a_row > _N_RESTARTS or converged:
             break
 
