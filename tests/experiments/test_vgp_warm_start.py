@@ -26,7 +26,7 @@ def test_every_start_is_looked_at_before_its_first_step_and_in_the_order_of_time
 
 def test_matched_models_begin_above_the_cold_start(results):
     first = {start: own[0] for (start,), own in group(results[0], "start").items()}
-    for start in ("matched", "elbo"):
+    for start in ("brief", "matched", "elbo"):
         assert first[start]["bound"] > first["cold"]["bound"] + 1.0
         assert first[start]["nll"] < first["cold"]["nll"] - 0.5
 
@@ -37,9 +37,18 @@ def test_the_summary_says_when_the_end_of_the_cold_start_was_reached(results):
     assert (folder / "warm-start-natural.png").exists()
     rows = {row["start"]: row for row in get("vgp-warm-start").summarise(records)}
     cold = [record for record in records if record["start"] == "cold"]
-    assert rows["cold"]["times_sooner"] == 1.0
-    assert rows["cold"]["seconds_to_cold_end"] == seconds_to(cold, cold[-1]["bound"] - 0.01)
+    assert rows["cold"]["times_sooner_within_0.1"] == 1.0
+    assert rows["cold"]["seconds_within_0.01"] == pytest.approx(seconds_to(cold, cold[-1]["bound"] - 0.01), abs=0.01)
+    for row in rows.values():
+        if row["seconds_within_0.1"] is not None:
+            ratio = rows["cold"]["seconds_within_0.1"] / row["seconds_within_0.1"]
+            assert row["times_sooner_within_0.1"] == pytest.approx(ratio, rel=0.2)
     assert rows["matched"]["bound_first"] < rows["matched"]["bound_last"]
+
+
+def test_a_bound_that_falls_again_was_reached_before():
+    looks = [{"seconds": t, "bound": b} for t, b in [(1.0, -3.0), (2.0, -1.0), (3.0, -2.0), (5.0, 0.0)]]
+    assert [seconds_to(looks, bound) for bound in (-3.0, -2.0, -1.0, 0.0, 0.1)] == [1.0, 1.5, 2.0, 5.0, None]
 
 
 def test_the_time_of_a_matched_fit_counts(monkeypatch):
