@@ -2,6 +2,7 @@
 
 from gaussify.cli import _demo as _demo
 from gaussify.cli import _reproduce as _reproduce
+from gaussify.cli import _tables as _tables
 from gaussify.cli._app import app
 
 __all__ = ["app", "main"]

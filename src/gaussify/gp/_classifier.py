@@ -131,8 +131,9 @@ class GPClassifier(StreamingClassifier):
         many samples of the latents, always the same.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
         How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
-    verbose : bool
-        Whether to print the progress of the search.
+    verbose : bool or callable
+        Whether to print the progress of the search; or what to call after each iteration instead, with the title of the
+        search, the number of the iteration and the objective.
     random_state : int
         Seed of the first inducing points, and with ``objective="elbo"`` of rows for each step and of samples.
 
@@ -158,6 +159,8 @@ class GPClassifier(StreamingClassifier):
         How the search that was kept went, for each kernel.
     n_iter_ : int
         Iterations of the longest search.
+    likelihood_ : ClassLikelihood
+        In use: from latents to probabilities and how sure these are.
     n_rows_seen_ : int
         How many rows were learnt.
 
@@ -439,6 +442,11 @@ class GPClassifier(StreamingClassifier):
         return self._choice.score
 
     @property
+    def likelihood_(self) -> ClassLikelihood:
+        check_is_fitted(self, "classes_")
+        return self._current()[0]
+
+    @property
     def kernel_(self) -> Any:
         check_is_fitted(self, "classes_")
         assert self._model is not None
@@ -567,8 +575,9 @@ class GPClassifier(StreamingClassifier):
 
 
 def _packed_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Parameters for JSON, without the kernel where that is an object."""
-    return {name: _CUSTOM if isinstance(value, Kernel) else plain(value) for name, value in params.items()}
+    """Parameters for JSON, without the kernel where that is an object, and without what hears of the progress."""
+    named = {name: _CUSTOM if isinstance(value, Kernel) else value for name, value in params.items()}
+    return {name: False if callable(value) else plain(value) for name, value in named.items()}
 
 
 def _unpacked_params(params: dict[str, Any], kernel: Kernel | None) -> dict[str, Any]:

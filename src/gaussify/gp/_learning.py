@@ -3,6 +3,7 @@
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import add_log_priors
 from gaussify.gp._models import ExactModel, InducingFeatures, split_table
 from gaussify.gp._objective import SortedRows, accumulate_gradient
+from gaussify.gp._parameters import Verbosity
 from gaussify.gp._search import SearchReport, climb, maximise
 from gaussify.likelihoods import PseudoTargets
 
@@ -35,7 +37,7 @@ class SearchSettings(NamedTuple):
     shared_kernel: bool
     max_iter: int
     tol: float
-    verbose: bool
+    verbose: Verbosity
     title: str = ""
     """Of lines about the progress."""
 
@@ -237,11 +239,12 @@ def _maximise(
 
 
 def _options(rows: SortedRows, settings: SearchSettings, title: str) -> dict[str, Any]:
+    printer = _Progress(title) if settings.verbose else None
     return {
         "scale": float(rows.weight.sum()),
         "max_iter": settings.max_iter,
         "tol": settings.tol,
-        "report": _Progress(title) if settings.verbose else None,
+        "report": partial(settings.verbose, title) if callable(settings.verbose) else printer,
     }
 
 

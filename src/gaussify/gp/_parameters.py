@@ -1,6 +1,7 @@
 """The parameters of Gaussian process classification, checked."""
 
 import numbers
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -31,6 +32,9 @@ class Objective(StrEnum):
     """Bound on the evidence of the exact model, with the posterior of the Gaussian model as the variational family."""
 
 
+Verbosity = bool | Callable[[str, int, float], None]
+"""Whether to print progress, or what to call with title, iteration and objective."""
+
 _QUADRATURE = "quadrature"
 
 
@@ -53,7 +57,7 @@ class Given(NamedTuple):
     n_samples: int | None
     """Of latents, for expectations; None is quadrature."""
     seed: int
-    verbose: bool
+    verbose: Verbosity
 
 
 class ParameterReader:
@@ -150,7 +154,7 @@ def checked_parameters(estimator: BaseEstimator) -> Given:
         None if estimator.batch_size is None else read.count("batch_size", 1),
         _n_samples(estimator),
         read.seed(),
-        read.truth("verbose"),
+        estimator.verbose if callable(estimator.verbose) else read.truth("verbose"),
     )
 
 

@@ -25,7 +25,7 @@ METHOD_COLOURS = {
 # For things that are not methods (parameters, data sets), drawn in this order.
 SERIES_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
-_STYLE = {
+STYLE = {
     "font.size": 9.0,
     "axes.titlesize": 10.0,
     "axes.labelsize": 9.0,
@@ -61,7 +61,7 @@ def figure_file(
     """
     matplotlib = import_optional("matplotlib", extra="plot", needed_by="gaussify.plotting")
     figures = import_optional("matplotlib.figure", extra="plot", needed_by="gaussify.plotting")
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
         figure.savefig(folder / f"{name}.png", dpi=160, pil_kwargs={"optimize": True})

@@ -1,0 +1,332 @@
+"""``gaussify fit``, ``predict``, ``update``, ``evaluate``, ``merge`` and ``info``: for people with a table."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from gaussify._optional import import_optional
+from gaussify.cli._app import app
+from gaussify.cli._reproduce import print_table
+from gaussify.exceptions import InvalidArgumentError
+
+_NEEDED = ("pyarrow", "matplotlib")
+_SHOWN = {"name": "model", "nll": "NLL", "ece": "ECE", "brier": "Brier"}
+
+Table = Annotated[str, typer.Argument(help="CSV, TSV or Parquet, also gzipped; - is standard input.")]
+Model = Annotated[Path, typer.Argument(help="A model folder that 'gaussify fit' has made.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what is done.")]
+
+
+class Kind(StrEnum):
+    """A kind of model, as :class:`gaussify.tables.ModelKind`, which is not loaded for help."""
+
+    AUTO = "auto"
+    LINEAR = "linear"
+    GP = "gp"
+
+
+@app.command()
+def fit(
+    table: Table,
+    target: Annotated[str | None, typer.Option("--target", "-t", help="The column that holds labels.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Model folder; TABLE-model by default.")] = None,
+    model: Annotated[Kind, typer.Option(help="auto compares both on rows of training set aside.")] = Kind.AUTO,
+    category: Annotated[
+        list[str] | None, typer.Option(help="A column of numbers that are names; may be repeated.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    test_share: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of rows held out for the report.")] = 0.2,
+    use_all: Annotated[
+        bool, typer.Option("--use-all", help="Learn the rows held out as well, once they are predicted.")
+    ] = False,
+    compare: Annotated[bool, typer.Option(help="Whether to fit other kinds of models to the same rows.")] = True,
+    n_inducing: Annotated[int, typer.Option(min=1, help="Inducing points of a Gaussian process.")] = 200,
+    max_iter: Annotated[int, typer.Option(min=0, help="Iterations of its search.")] = 100,
+    like: Annotated[
+        Path | None, typer.Option(help="A model whose columns and hyperparameters to take; for 'merge'.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there already.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the rows held out, and of all else left to chance.")] = 0,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train on a table, hold out a part of it, report, and save.
+
+    Numbers, categories, truth values, dates and missing cells are seen from the cells. Accuracy, NLL, ECE and Brier
+    score are of rows held out, beside other models on the same rows. A folder gets model.safetensors and report.html.
+
+    [bold]Examples[/bold]
+
+    gaussify fit penguins.csv --target species
+
+    gaussify fit sales.parquet -t returned --category shop --ignore order_id --out returns-model
+
+    zcat clicks.csv.gz | gaussify fit - -t clicked --model linear --out clicks-model --json
+    """
+    tables = _tables("fit")
+    folder = out if out is not None else _default_folder(table)
+    if (folder / tables.MODEL_FILE).exists() and not overwrite:
+        raise InvalidArgumentError(f"There is a model in {folder} already; add --overwrite, or choose another --out.")
+    source = "standard input" if table == tables.STANDARD_STREAM else Path(table).name
+    if like is not None:
+        base = tables.TableModel.load(like)
+        if target not in (None, base.target):
+            raise InvalidArgumentError(f"The model in {like} predicts {base.target!r}; leave --target out.")
+        twin = tables.fit_like(base, tables.read_table(table), source=source)
+        twin.save(folder)
+        _tell(
+            as_json, {"model": str(folder), "n_rows": twin.n_rows}, f"{twin.n_rows:,} rows learnt; saved in {folder}."
+        )
+        return
+    if target is None:
+        raise InvalidArgumentError("gaussify fit needs --target COLUMN: which column holds the labels?")
+    options = tables.FitOptions(
+        tables.ModelKind(model), category or (), ignore or (), test_share, n_inducing, max_iter, compare, use_all, seed
+    )
+    with _progress(quiet=as_json) as report:
+        report("read", 0.0)
+        rows = tables.read_table(table)
+        fitted = tables.fit_table(rows, target, options, source=source, report=report)
+        report("report", 0.0)
+        page = tables.report_html(fitted, source)
+        fitted.model.save(folder)
+        with tables.replacing(folder / tables.REPORT_FILE) as file:
+            file.write(page.encode())
+    facts = tables.describe(fitted.model)
+    if as_json:
+        answer = {
+            "model": str(folder),
+            "report": str(folder / tables.REPORT_FILE),
+            "target": target,
+            "classes": fitted.model.classes.tolist(),
+            "n_train": fitted.n_train,
+            "n_held_out": len(fitted.held_out.labels),
+            "scores": [score._asdict() for score in fitted.scores],
+            "relevance": fitted.relevance,
+            "learnt": facts,
+        }
+        typer.echo(json.dumps(answer, indent=1))
+        return
+    print_table([{_SHOWN.get(key, key): value for key, value in own._asdict().items()} for own in fitted.scores])
+    if verbose:
+        print_table([{"": key, " ": value} for key, value in facts.items()])
+        print_table([{"column": c.name, "holds": str(c.kind), "": c.describe()} for c in fitted.model.encoder.columns_])
+    left_out = [column.name for column in fitted.model.encoder.columns_ if not column.features()]
+    if left_out:
+        typer.echo(f"Columns left out: {', '.join(left_out)} (the report says why).", err=True)
+    typer.echo(f"{facts['model']}; {fitted.n_train:,} rows learnt, {len(fitted.held_out.labels):,} held out.", err=True)
+    typer.echo(f"Saved in {folder}; look at {folder / tables.REPORT_FILE}.", err=True)
+
+
+@app.command()
+def predict(
+    model: Model,
+    table: Table,
+    out: Annotated[str, typer.Option("--out", "-o", help="CSV, TSV or Parquet by its ending; - prints CSV.")] = "-",
+    keep: Annotated[list[str] | None, typer.Option(help="A column of the table to keep; may be repeated.")] = None,
+    keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep all columns of the table.")] = False,
+) -> None:
+    """Predict the rows of a table: label, its probability, uncertainty, and the probability of each class.
+
+    entropy is that of the predicted probabilities, in nats; epistemic is the part of it that more rows could remove.
+    Rows are read and written a batch at a time, so that a table may be larger than memory.
+
+    [bold]Examples[/bold]
+
+    gaussify predict penguins-model new.csv
+
+    gaussify predict penguins-model new.csv.gz --keep id --out predictions.parquet
+
+    cat new.csv | gaussify predict penguins-model - | head
+    """
+    tables = _tables("predict")
+    loaded = tables.TableModel.load(model)
+    n_rows, new = 0, Counter[str]()
+    with tables.open_table(table) as reader, _progress(quiet=False) as report:
+        kept = reader.names if keep_all else keep or []
+        for name in kept:
+            tables.require_column(name, reader.names)
+
+        def predictions() -> Iterator[Any]:
+            nonlocal n_rows
+            for batch in reader.batches:
+                yield tables.predicted(loaded, batch, kept)
+                n_rows += batch.num_rows
+                new.update(loaded.encoder.n_new_levels(batch))
+                report(f"{n_rows:,} rows", 0.0)
+
+        rows = predictions()
+        first = next(rows, None)
+        if first is None:
+            raise tables.TableError("The table has no rows to predict.")
+        with tables.write_rows(out, first.schema) as writer:
+            for batch in chain([first], rows):
+                writer.write_batch(batch)
+    for name, count in new.items():
+        typer.echo(f"Column {name!r}: {count:,} cells have a level that training did not know.", err=True)
+
+
+@app.command()
+def update(model: Model, table: Table, as_json: Json = False) -> None:
+    """Learn the rows of a table as well, in closed form.
+
+    Columns and hyperparameters stay; classes may be new. The model on disk is the old one until the new is complete.
+
+    [bold]Examples[/bold]
+
+    gaussify update penguins-model more.csv
+    """
+    tables = _tables("update")
+    loaded = tables.TableModel.load(model)
+    source = "standard input" if table == tables.STANDARD_STREAM else Path(table).name
+    before = len(loaded.classes)
+    with tables.open_table(table) as reader, _progress(quiet=as_json) as report:
+        tables.require_column(loaded.target, reader.names, because="which holds the labels")
+        done = 0
+
+        def count(n_rows: int) -> None:
+            nonlocal done
+            done += n_rows
+            report(f"{done:,} rows", 0.0)
+
+        n_rows = loaded.learn(reader.batches, source, count)
+    loaded.save(model)
+    answer = {"model": str(model), "n_learnt": n_rows, "n_rows": loaded.n_rows, "classes": loaded.classes.tolist()}
+    more = f", {len(loaded.classes) - before} new classes" if len(loaded.classes) > before else ""
+    _tell(as_json, answer, f"{n_rows:,} rows learnt{more}; {loaded.n_rows:,} in all.")
+
+
+@app.command()
+def evaluate(model: Model, table: Table, as_json: Json = False) -> None:
+    """Compare predictions with the labels of a table: accuracy, NLL, ECE and Brier score.
+
+    [bold]Examples[/bold]
+
+    gaussify evaluate penguins-model test.csv
+
+    gaussify evaluate penguins-model test.csv --json
+    """
+    tables = _tables("evaluate")
+    loaded = tables.TableModel.load(model)
+    with tables.open_table(table) as reader, _progress(quiet=as_json) as report:
+        tables.require_column(loaded.target, reader.names, because="which holds the labels")
+        report("predict", 0.0)
+        score, n_rows = tables.evaluated(loaded, reader.batches)
+    if as_json:
+        typer.echo(
+            json.dumps({"n_rows": n_rows, **{k: v for k, v in score._asdict().items() if k not in ("name", "seconds")}})
+        )
+        return
+    print_table(
+        [{"rows": n_rows} | {_SHOWN.get(k, k): v for k, v in score._asdict().items() if k not in ("name", "seconds")}]
+    )
+
+
+@app.command()
+def merge(
+    first: Annotated[Path, typer.Argument(help="A model folder.")],
+    second: Annotated[Path, typer.Argument(help="Another, fitted with --like the first, to other rows.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the model that has learnt both.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there already.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Merge two models into the one that has learnt the rows of both.
+
+    [bold]Examples[/bold]
+
+    gaussify fit north.csv -t returned --out north-model
+
+    gaussify fit south.csv --like north-model --out south-model
+
+    gaussify merge north-model south-model --out both-model
+    """
+    tables = _tables("merge")
+    if (out / tables.MODEL_FILE).exists() and not overwrite:
+        raise InvalidArgumentError(f"There is a model in {out} already; add --overwrite, or choose another --out.")
+    merged = tables.TableModel.load(first).merge(tables.TableModel.load(second))
+    merged.scores = {}  # which were those of one of them
+    merged.save(out)
+    _tell(as_json, {"model": str(out), "n_rows": merged.n_rows}, f"{merged.n_rows:,} rows in all; saved in {out}.")
+
+
+@app.command()
+def info(model: Model, as_json: Json = False, verbose: Verbose = False) -> None:
+    """Tell what a model predicts, from which columns, and what it has learnt.
+
+    [bold]Examples[/bold]
+
+    gaussify info penguins-model
+
+    gaussify info penguins-model --json
+    """
+    tables = _tables("info")
+    loaded = tables.TableModel.load(model)
+    facts = tables.describe(loaded)
+    if as_json:
+        answer = {
+            "target": loaded.target,
+            "classes": loaded.classes.tolist(),
+            "learnt": facts,
+            "columns": loaded.encoder.packed(),
+            "history": [{"source": own.source, "n_rows": own.n_rows} for own in loaded.history],
+            "scores": loaded.scores,
+        }
+        typer.echo(json.dumps(answer, indent=1))
+        return
+    facts["classes"] = ", ".join(loaded.classes[:20].tolist()) + (", ..." if len(loaded.classes) > 20 else "")
+    facts["learnt from"] = ", ".join(f"{own.source} ({own.n_rows:,} rows)" for own in loaded.history)
+    if own := loaded.scores.get("gaussify"):
+        facts["rows held out"] = f"accuracy {own['accuracy']:.4g}, NLL {own['nll']:.4g}, ECE {own['ece']:.4g}"
+    print_table([{"": name, " ": value} for name, value in facts.items()])
+    columns = loaded.encoder.columns_
+    shown = columns if verbose else columns[:30]
+    print_table([{"column": own.name, "holds": str(own.kind), "": own.describe()} for own in shown])
+    if len(shown) < len(columns):
+        typer.echo(f"{len(columns) - len(shown)} more columns with --verbose.", err=True)
+
+
+def _tables(command: str) -> Any:
+    """The package of tables, or what to install for it."""
+    for module in _NEEDED:
+        import_optional(module, extra="table", needed_by=f"gaussify {command}")
+    import gaussify.tables
+
+    return gaussify.tables
+
+
+def _default_folder(table: str) -> Path:
+    if table == "-":
+        raise InvalidArgumentError("gaussify fit needs --out FOLDER where the table comes from standard input.")
+    path = Path(table)
+    return path.with_name(f"{path.name.split('.')[0] or 'table'}-model")
+
+
+def _tell(as_json: bool, answer: Mapping[str, Any], sentence: str) -> None:
+    typer.echo(json.dumps(answer)) if as_json else typer.echo(sentence)
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Any]:
+    """Give what hears of steps and their share that is done: a bar on a terminal, nothing elsewhere."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda what, share: None
+        return
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=None)
+
+        def report(what: str, share: float) -> None:
+            progress.update(bar, description=what, completed=share, total=1.0 if share else None)
+
+        yield report

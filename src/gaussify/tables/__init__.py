@@ -1,0 +1,53 @@
+"""Tables with a column of labels: from a file to a model with probabilities, a report, and back to files.
+
+Needs pyarrow and matplotlib: ``pip install "gaussify[table]"``. The commands ``gaussify fit``, ``predict``, ``update``,
+``evaluate``, ``merge`` and ``info`` are shells around this.
+"""
+
+from gaussify.tables._columns import Column, ColumnKind, learn_column
+from gaussify.tables._encoder import TableEncoder, as_table, require_column
+from gaussify.tables._files import (
+    STANDARD_STREAM,
+    TableError,
+    TableReader,
+    open_table,
+    read_table,
+    replacing,
+    write_rows,
+)
+from gaussify.tables._model import MODEL_FILE, REPORT_FILE, LearntRows, TableModel, labelled
+from gaussify.tables._predicting import evaluated, predicted
+from gaussify.tables._report import describe, report_html
+from gaussify.tables._training import FitOptions, FittedTable, HeldOut, ModelKind, Score, fit_like, fit_table
+
+__all__ = [
+    "MODEL_FILE",
+    "REPORT_FILE",
+    "STANDARD_STREAM",
+    "Column",
+    "ColumnKind",
+    "FitOptions",
+    "FittedTable",
+    "HeldOut",
+    "LearntRows",
+    "ModelKind",
+    "Score",
+    "TableEncoder",
+    "TableError",
+    "TableModel",
+    "TableReader",
+    "as_table",
+    "describe",
+    "evaluated",
+    "fit_like",
+    "fit_table",
+    "labelled",
+    "learn_column",
+    "open_table",
+    "predicted",
+    "read_table",
+    "replacing",
+    "report_html",
+    "require_column",
+    "write_rows",
+]

@@ -1,0 +1,462 @@
+"""What a column of a table holds, and how its cells become numbers.
+
+Each kind of column is learnt once, from the rows of training, and is then a fixed function of a cell: a number in units
+of its standard deviation, a 0 or 1 for each level of a category, the place of a date in time, in the year, in the week
+and in the day. A missing cell is at the mean, and says so in a feature of its own if cells were missing in training.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from gaussify.tables._files import TableError
+
+_TRUE, _FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
+_LARGEST = 1e100
+_MOST_LEVELS = 50
+_FEW_LEVELS = 10  # which are all kept
+_RARE = 10  # rows, below which a level of many is like others that are rare
+_LEAST_TEXTS = 20  # different ones, from which on they may be names of rows
+_DAY, _WEEK, _YEAR = 86400.0, 7 * 86400.0, 365.2425 * 86400.0
+_MONDAY = 4 * _DAY  # after the first of January 1970
+_FORMATS = tuple(
+    f"{day}{hour}"
+    for day in ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y")
+    for hour in ("", " %H:%M", " %H:%M:%S")
+)
+
+
+class ColumnKind(StrEnum):
+    """What a column holds."""
+
+    NUMBER = "number"
+    """Anything that can be ordered and added."""
+    BOOLEAN = "boolean"
+    """True or false, yes or no."""
+    CATEGORY = "category"
+    """Words; those that are rare are taken together."""
+    DATE = "date"
+    """Days, or moments."""
+    IGNORED = "ignored"
+    """Nothing to learn from: one value throughout, a name of its own for each row, or the number of the row."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, as it was learnt."""
+
+    kind: ClassVar[ColumnKind]
+    name: str
+
+    def features(self) -> list[str]:
+        """Return the names of its features."""
+        raise NotImplementedError
+
+    def encode(self, cells: pa.Array) -> Float[np.ndarray, "n f"]:
+        """Return the features of cells."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """Return what a reader may want to know about it."""
+        return ""
+
+    def packed(self) -> dict[str, Any]:
+        """Return it for JSON; :func:`unpack_column` takes that."""
+        return {"kind": str(self.kind), **asdict(self)}
+
+    def _with_missing(self, names: list[str], has_missing: bool) -> list[str]:
+        return [*names, f"{self.name} missing"] if has_missing else names
+
+
+@dataclass(frozen=True)
+class NumberColumn(Column):
+    """Numbers.
+
+    Examples
+    --------
+    >>> column = learn_column("age", pa.array(["20", None, "40"]))
+    >>> column.kind, column.features(), column.encode(pa.array(["30", "50", None])).tolist()
+    (<ColumnKind.NUMBER: 'number'>, ['age', 'age missing'], [[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
+    """
+
+    kind = ColumnKind.NUMBER
+    mean: float
+    scale: float
+    has_missing: bool
+
+    @classmethod
+    def learn(cls, name: str, numbers: Float[np.ndarray, " n"]) -> "NumberColumn":
+        """From numbers of which some are NaN."""
+        known = numbers[~np.isnan(numbers)]
+        largest = float(np.abs(known).max()) or 1.0
+        mean, std = largest * np.mean(known / largest), largest * np.std(known / largest)
+        return cls(name, float(mean), float(std), len(known) < len(numbers))
+
+    def features(self) -> list[str]:
+        return self._with_missing([self.name], self.has_missing)
+
+    def encode(self, cells: pa.Array) -> Float[np.ndarray, "n f"]:
+        numbers = as_numbers(cells, self.name)
+        return _filled((numbers / self.scale - self.mean / self.scale)[:, None], np.isnan(numbers), self.has_missing)
+
+    def describe(self) -> str:
+        return f"mean {self.mean:.4g}, standard deviation {self.scale:.4g}"
+
+
+@dataclass(frozen=True)
+class BooleanColumn(Column):
+    """Truth values.
+
+    Examples
+    --------
+    >>> column = learn_column("paid", pa.array(["yes", "No", "no", "no"]))
+    >>> column.features(), column.encode(pa.array(["no", "YES", None])).tolist()
+    (['paid'], [[0.0], [1.0], [0.25]])
+    """
+
+    kind = ColumnKind.BOOLEAN
+    rate: float
+    has_missing: bool
+
+    def features(self) -> list[str]:
+        return self._with_missing([self.name], self.has_missing)
+
+    def encode(self, cells: pa.Array) -> Float[np.ndarray, "n f"]:
+        truth = as_truth(cells)
+        if truth is None:
+            raise _wrong_cell(self.name, "true or false", cells, lambda cell: as_truth(pa.array([cell])) is not None)
+        missing = np.isnan(truth)
+        return _filled(np.where(missing, self.rate, truth)[:, None], missing, self.has_missing)
+
+    def describe(self) -> str:
+        return f"true in {self.rate:.1%} of rows"
+
+
+@dataclass(frozen=True)
+class CategoryColumn(Column):
+    """Words: a feature for each level, of two levels for the second alone.
+
+    Examples
+    --------
+    >>> column = learn_column("fruit", pa.array(["fig", "pear", "plum", None, "fig"]))
+    >>> column.features()
+    ['fruit=fig', 'fruit=pear', 'fruit=plum', 'fruit missing']
+    >>> column.encode(pa.array(["plum", "kiwi", None])).tolist()
+    [[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+    """
+
+    kind = ColumnKind.CATEGORY
+    levels: tuple[str, ...]
+    has_rare: bool
+    has_missing: bool
+
+    @classmethod
+    def learn(cls, name: str, words: pa.Array) -> "CategoryColumn":
+        """Keep the levels that are not rare."""
+        counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(words.drop_null()).to_pylist()}
+        least = _RARE if len(counts) > _FEW_LEVELS else 1
+        often = sorted((level for level in counts if counts[level] >= least), key=lambda own: (-counts[own], own))
+        levels = tuple(sorted(often[:_MOST_LEVELS]))
+        return cls(name, levels, len(levels) < len(counts), words.null_count > 0)
+
+    @property
+    def _is_pair(self) -> bool:
+        return len(self.levels) == 2 and not self.has_rare
+
+    def features(self) -> list[str]:
+        names = [f"{self.name}={level}" for level in self.levels[1 if self._is_pair else 0 :]]
+        return self._with_missing([*names, f"{self.name} rare"] if self.has_rare else names, self.has_missing)
+
+    def encode(self, cells: pa.Array) -> Float[np.ndarray, "n f"]:
+        words = as_words(cells)
+        place = pc.index_in(words, value_set=pa.array(self.levels, pa.string())).fill_null(-1).to_numpy()
+        missing = words.is_null().to_numpy(zero_copy_only=False)
+        one_hot = (place[:, None] == np.arange(len(self.levels))).astype(float)
+        if self._is_pair:
+            one_hot = one_hot[:, 1:]
+            one_hot[(place < 0)] = 0.5
+        if self.has_rare:  # a level that is new is one of them
+            one_hot = np.column_stack([one_hot, (place < 0) & ~missing])
+        return np.column_stack([one_hot, missing]) if self.has_missing else one_hot
+
+    def n_new(self, cells: pa.Array) -> int:
+        """Return how many cells have a level that training did not know."""
+        if self.has_rare:
+            return 0
+        words = as_words(cells)
+        known = pc.is_in(words, value_set=pa.array(self.levels, pa.string()))
+        return int(pc.sum(pc.and_(pc.invert(known), words.is_valid())).as_py() or 0)
+
+    def describe(self) -> str:
+        shown = ", ".join(self.levels[:5]) + (", ..." if len(self.levels) > 5 else "")
+        return f"{len(self.levels)} levels ({shown})" + (", and rare ones" if self.has_rare else "")
+
+
+@dataclass(frozen=True)
+class DateColumn(Column):
+    """Days or moments: where in time, in the year, in the week, and (of moments) in the day.
+
+    Examples
+    --------
+    >>> column = learn_column("day", pa.array(["2024-01-01", "2024-12-30"]))
+    >>> column.features()
+    ['day', 'day, year (cos)', 'day, year (sin)', 'day, week (cos)', 'day, week (sin)']
+    >>> column.encode(pa.array(["2024-07-01"])).round(1).tolist()  # a Monday
+    [[0.0, -1.0, 0.0, 1.0, 0.0]]
+    """
+
+    kind = ColumnKind.DATE
+    mean: float
+    """In seconds since 1970, as all moments are."""
+    scale: float
+    has_times: bool
+    has_missing: bool
+    format: str | None
+    """None for what is a date already, and for text that the ISO writes."""
+
+    @classmethod
+    def learn(cls, name: str, seconds: Float[np.ndarray, " n"], format: str | None) -> "DateColumn":
+        """From moments of which some are NaN."""
+        known = seconds[~np.isnan(seconds)]
+        has_times = bool((known % _DAY != 0.0).any())
+        scale = float(known.std()) or 1.0
+        return cls(name, float(known.mean()), scale, has_times, len(known) < len(seconds), format)
+
+    def _cycles(self) -> dict[str, tuple[float, float]]:
+        cycles = {"year": (0.0, _YEAR), "week": (_MONDAY, _WEEK)}
+        return cycles | {"day": (0.0, _DAY)} if self.has_times else cycles
+
+    def features(self) -> list[str]:
+        names = [f"{self.name}, {cycle} ({wave})" for cycle in self._cycles() for wave in ("cos", "sin")]
+        return self._with_missing([self.name, *names], self.has_missing)
+
+    def encode(self, cells: pa.Array) -> Float[np.ndarray, "n f"]:
+        seconds = as_seconds(cells, self.format)
+        if seconds is None:
+            raise _wrong_cell(
+                self.name, "a date", cells, lambda own: as_seconds(pa.array([own]), self.format) is not None
+            )
+        parts = [(seconds - self.mean) / self.scale]
+        for start, length in self._cycles().values():
+            angle = 2.0 * math.pi * (seconds - start) / length
+            parts += [np.cos(angle), np.sin(angle)]
+        return _filled(np.column_stack(parts), np.isnan(seconds), self.has_missing)
+
+    def describe(self) -> str:
+        day = np.datetime64(round(self.mean), "s").astype("datetime64[D]")
+        return f"around {day}, standard deviation {self.scale / _DAY:.4g} days"
+
+
+@dataclass(frozen=True)
+class IgnoredColumn(Column):
+    """A column that is left out.
+
+    Examples
+    --------
+    >>> learn_column("year", pa.array(["2024", "2024"])).reason
+    'one value throughout'
+    """
+
+    kind = ColumnKind.IGNORED
+    reason: str
+
+    def features(self) -> list[str]:
+        return []
+
+    def encode(self, cells: pa.Array) -> Float[np.ndarray, "n f"]:
+        return np.zeros((len(cells), 0))
+
+    def describe(self) -> str:
+        return self.reason
+
+
+_CLASSES: dict[str, Any] = {
+    str(own.kind): own for own in (NumberColumn, BooleanColumn, CategoryColumn, DateColumn, IgnoredColumn)
+}
+
+
+def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Column:
+    """Return what a column holds, seen from its cells.
+
+    Parameters
+    ----------
+    name : str
+        Of the column.
+    cells : pyarrow.Array
+        Of any type; text is looked at for truth values, numbers and dates.
+    is_category : bool
+        Take numbers for names of categories.
+    """
+    if cells.null_count == len(cells):
+        return IgnoredColumn(name, "no cell is filled")
+    if pa.types.is_nested(cells.type) or pa.types.is_binary(cells.type):
+        return IgnoredColumn(name, f"cells of type {cells.type}")
+    if pc.count_distinct(as_words(cells)).as_py() == 1 and cells.null_count == 0:
+        return IgnoredColumn(name, "one value throughout")
+    if is_category:
+        return CategoryColumn.learn(name, as_words(cells))
+    truth = as_truth(cells)
+    if truth is not None:
+        missing = np.isnan(truth)
+        return BooleanColumn(name, float(truth[~missing].mean()), bool(missing.any()))
+    if (numbers := _numbers(cells)) is not None:
+        if _counts_rows(numbers):
+            return IgnoredColumn(name, "the number of the row")
+        column = NumberColumn.learn(name, numbers)
+        return column if column.scale > 0.0 else _constant_but_missing(column)
+    for format in (None, *_FORMATS):
+        if (seconds := as_seconds(cells, format)) is not None:
+            return DateColumn.learn(name, seconds, format)
+    words = as_words(cells)
+    n_different, n_known = pc.count_distinct(words).as_py(), len(words) - words.null_count
+    if n_different >= _LEAST_TEXTS and n_different > n_known / 2:
+        return IgnoredColumn(name, "a text of its own for most rows")
+    return CategoryColumn.learn(name, words)
+
+
+def unpack_column(config: dict[str, Any]) -> Column:
+    """Return the column of what ``packed`` gave.
+
+    Examples
+    --------
+    >>> column = learn_column("fruit", pa.array(["fig", "pear", "plum"]))
+    >>> unpack_column(column.packed()) == column
+    True
+    """
+    parts = {name: tuple(part) if isinstance(part, list) else part for name, part in config.items() if name != "kind"}
+    return _CLASSES[config["kind"]](**parts)
+
+
+def as_numbers(cells: pa.Array, name: str) -> Float[np.ndarray, " n"]:
+    """Return cells as numbers, NaN for missing and infinite ones.
+
+    Examples
+    --------
+    >>> as_numbers(pa.array(["1.5", None, "-inf"]), "age")
+    array([1.5, nan, nan])
+    >>> as_numbers(pa.array(["old"]), "age")
+    Traceback (most recent call last):
+        ...
+    gaussify.tables._files.TableError: Column 'age' must hold numbers, as it did in training; got 'old'.
+    """
+    numbers = _numbers(cells)
+    if numbers is None:
+        raise _wrong_cell(name, "numbers", cells, lambda cell: _numbers(pa.array([cell])) is not None)
+    largest = np.abs(numbers[~np.isnan(numbers)]).max(initial=0.0)
+    if largest > _LARGEST:
+        raise TableError(f"Column {name!r} must hold numbers up to {_LARGEST:g}; got {largest:g}.")
+    return numbers
+
+
+def as_truth(cells: pa.Array) -> Float[np.ndarray, " n"] | None:
+    """Return 1 for true, 0 for false, NaN for missing cells; None if there is anything else.
+
+    Examples
+    --------
+    >>> as_truth(pa.array(["yes", "No", None])), as_truth(pa.array(["yes", "perhaps"]))
+    (array([ 1.,  0., nan]), None)
+    """
+    if pa.types.is_boolean(cells.type):
+        return _floats(cells)
+    if not _is_text(cells.type):
+        return None
+    words = pc.utf8_lower(as_words(cells))
+    is_true, is_false = (pc.is_in(words, value_set=pa.array(own)) for own in (_TRUE, _FALSE))
+    if not pc.all(pc.or_(pc.or_(is_true, is_false), words.is_null())).as_py():
+        return None
+    return np.where(words.is_null().to_numpy(zero_copy_only=False), np.nan, _floats(is_true))
+
+
+def as_words(cells: pa.Array) -> pa.Array:
+    """Return cells as text.
+
+    Examples
+    --------
+    >>> as_words(pa.array([1, None])).to_pylist(), as_words(pa.array(["a"]).dictionary_encode()).to_pylist()
+    (['1', None], ['a'])
+    """
+    return pc.cast(cells, pa.string())
+
+
+def as_seconds(cells: pa.Array, format: str | None) -> Float[np.ndarray, " n"] | None:
+    """Return moments in seconds since 1970, NaN for missing cells; None if there is anything else.
+
+    Examples
+    --------
+    >>> as_seconds(pa.array(["1970-01-02", None]), None), as_seconds(pa.array(["02.01.1970"]), "%d.%m.%Y")
+    (array([86400., nan]), array([86400.]))
+    >>> as_seconds(pa.array(["tomorrow"]), None) is None
+    True
+    """
+    if pa.types.is_date(cells.type) or pa.types.is_timestamp(cells.type):
+        return _seconds(pc.cast(cells, pa.timestamp("us"), safe=False))
+    if not _is_text(cells.type):
+        return None
+    words = as_words(cells)
+    if format is not None:
+        moments = pc.strptime(words, format=format, unit="s", error_is_null=True)
+        return None if moments.null_count > words.null_count else _seconds(moments)
+    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # without and with a zone
+        try:
+            return _seconds(pc.cast(words, kind))
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def _seconds(moments: pa.Array) -> NDArray:
+    return _floats(pc.cast(pc.cast(moments, pa.timestamp("us"), safe=False), pa.int64())) / 1e6
+
+
+def _numbers(cells: pa.Array) -> NDArray | None:
+    kind = cells.type
+    if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        return None
+    try:
+        numbers = _floats(pc.cast(cells, pa.float64(), safe=False) if not _is_text(kind) else _parsed(cells))
+    except pa.ArrowInvalid:
+        return None
+    return np.where(np.isinf(numbers), np.nan, numbers)
+
+
+def _parsed(cells: pa.Array) -> pa.Array:
+    return pc.cast(as_words(cells), pa.float64())
+
+
+def _floats(cells: pa.Array) -> NDArray:
+    return pc.cast(cells, pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float64)  # NaN for null
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _counts_rows(numbers: NDArray) -> bool:
+    return len(numbers) > 2 and numbers[0] in (0.0, 1.0) and bool((np.diff(numbers) == 1.0).all())
+
+
+def _constant_but_missing(column: NumberColumn) -> Column:
+    """A number that is there or not."""
+    return NumberColumn(column.name, column.mean, 1.0, column.has_missing)
+
+
+def _filled(features: NDArray, missing: NDArray, has_missing: bool) -> NDArray:
+    features = np.where(np.isnan(features), 0.0, features)
+    return np.column_stack([features, missing]) if has_missing else features
+
+
+def _wrong_cell(name: str, what: str, cells: pa.Array, is_right: Callable[[Any], bool]) -> TableError:
+    shown = next(
+        (cell for cell in cells.to_pylist() if cell is not None and not is_right(cell)), "cells of another type"
+    )
+    return TableError(f"Column {name!r} must hold {what}, as it did in training; got {shown!r}.")

@@ -1,0 +1,240 @@
+"""Tables in files: CSV, TSV and Parquet, also gzipped, a batch of rows at a time.
+
+Cells of text files come as text, missing ones as null; what a column holds is for others to find out. Files are written
+beside their place and moved there once they are complete.
+"""
+
+import csv
+import gzip
+import io
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+from pyarrow import parquet
+
+from gaussify.exceptions import GaussifyError
+
+STANDARD_STREAM = "-"
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "?")
+"""Words for a missing cell."""
+
+_DELIMITERS = ",\t;|"
+_PEEK = 1 << 20  # bytes within which a header ends
+_BLOCK = 1 << 22  # bytes of text at a time
+_BATCH = 1 << 14  # rows of Parquet at a time
+_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+
+
+class TableError(GaussifyError, ValueError):
+    """A file is not a table, or a table has not the columns or cells that are needed."""
+
+
+class TableReader(NamedTuple):
+    r"""The columns of a file, and its rows a batch at a time, once.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "table.csv")
+    ...     _ = path.write_text("age,name\n31,Ann\n?,Bob\n")
+    ...     with open_table(path) as reader:
+    ...         print(reader.names, [batch.to_pylist() for batch in reader.batches])
+    ['age', 'name'] [[{'age': '31', 'name': 'Ann'}, {'age': None, 'name': 'Bob'}]]
+    """
+
+    names: list[str]
+    batches: Iterator[pa.RecordBatch]
+
+
+@contextmanager
+def open_table(source: str | os.PathLike[str]) -> Iterator[TableReader]:
+    """Open a table, standard input if it is ``-``; the format is seen from the contents.
+
+    Raises
+    ------
+    TableError
+        If it is not a table; in the midst of its rows, too.
+    """
+    name = "standard input" if os.fspath(source) == STANDARD_STREAM else os.fspath(source)
+    with _opened(source) as raw, _explained(name):
+        file = io.BufferedReader(raw, _PEEK)
+        if file.peek(2)[:2] == _GZIP:
+            file = io.BufferedReader(gzip.GzipFile(fileobj=file), _PEEK)
+        start = file.peek(_PEEK)
+        if not start:
+            raise TableError(f"{name} is empty.")
+        yield _parquet_reader(file) if start.startswith(_PARQUET) else _text_reader(file, start, name)
+
+
+def read_table(source: str | os.PathLike[str]) -> pa.Table:
+    r"""Return all rows of a table.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "table.tsv.gz")
+    ...     _ = path.write_bytes(gzip.compress(b"a\tb\n1\t2\n"))
+    ...     read_table(path).to_pydict()
+    {'a': ['1'], 'b': ['2']}
+    """
+    with open_table(source) as reader:
+        batches = list(reader.batches)
+        if not batches:
+            return pa.table({name: pa.array([], pa.string()) for name in reader.names})
+        return pa.Table.from_batches(batches)
+
+
+@contextmanager
+def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Any]:
+    r"""Give what ``write_batch`` is called on; the ending of the file says how, standard output (``-``) takes CSV.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> batch = pa.record_batch({"label": ["a", "b"]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "labels.csv.gz")
+    ...     with write_rows(path, batch.schema) as writer:
+    ...         writer.write_batch(batch)
+    ...     gzip.decompress(path.read_bytes())
+    b'"label"\n"a"\n"b"\n'
+    """
+    if os.fspath(target) == STANDARD_STREAM:
+        with arrow_csv.CSVWriter(sys.stdout.buffer, schema) as writer:
+            yield writer
+        return
+    path = Path(target)
+    endings = [ending.lower() for ending in path.suffixes]
+    is_zipped = endings[-1:] == [".gz"]
+    ending = (endings[:-1] if is_zipped else endings)[-1:] or [".csv"]
+    with replacing(path) as file, gzip.open(file, "wb") if is_zipped else _kept_open(file) as out:
+        if ending == [".parquet"]:
+            with parquet.ParquetWriter(out, schema) as writer:
+                yield writer
+        else:
+            options = arrow_csv.WriteOptions(delimiter="\t" if ending == [".tsv"] else ",")
+            with arrow_csv.CSVWriter(out, schema, write_options=options) as writer:
+                yield writer
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Give a file that takes the place of ``path`` once it is complete, and leaves nothing behind otherwise."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with open(beside, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _kept_open(file: IO[bytes]) -> Iterator[IO[bytes]]:
+    yield file
+
+
+@contextmanager
+def _opened(source: str | os.PathLike[str]) -> Iterator[Any]:
+    if os.fspath(source) == STANDARD_STREAM:
+        yield sys.stdin.buffer
+        return
+    with open(source, "rb", buffering=0) as file:
+        yield file
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Say that a file is not a table, whatever is wrong with it."""
+    try:
+        yield
+    except (pa.ArrowInvalid, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split()).removeprefix("CSV parse error: ")
+        if len(reason) > 200:
+            reason = f"{reason[:200]}..."
+        raise TableError(f"{name} is not a table that can be read (CSV, TSV or Parquet): {reason}") from None
+
+
+def _text_reader(file: io.BufferedReader, start: bytes, name: str) -> TableReader:
+    if b"\0" in start:
+        raise TableError(f"{name} is not a table: it is neither Parquet nor text (CSV or TSV).")
+    text = start.decode("utf-8-sig", errors="strict" if len(start) < _PEEK else "ignore")  # may end within a letter
+    first_line = next(iter(text.splitlines()), "")
+    delimiter = max(_DELIMITERS, key=first_line.count)  # a comma, where there is none of them
+    header = next(csv.reader(io.StringIO(text), delimiter=delimiter), [])
+    names = [cell.strip() or f"column {place}" for place, cell in enumerate(header, 1)]
+    _check_names(names, name)
+    # A header may have quoted line ends; rows begin after it
+    n_lines = sum(1 for _ in io.StringIO(text[: _end_of_header(text, delimiter)]))
+    return TableReader(names, _text_batches(file, names, delimiter, n_lines))
+
+
+def _end_of_header(text: str, delimiter: str) -> int:
+    """How many letters the first record of a text has."""
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(iter(lines.readline, ""), delimiter=delimiter)
+    with suppress(StopIteration):
+        next(reader)
+    return lines.tell()
+
+
+def _text_batches(file: Any, names: list[str], delimiter: str, n_lines: int) -> Iterator[pa.RecordBatch]:
+    options = {
+        "read_options": arrow_csv.ReadOptions(block_size=_BLOCK, column_names=names, skip_rows=n_lines),
+        "parse_options": arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        "convert_options": arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), null_values=list(MISSING), strings_can_be_null=True
+        ),
+    }
+    try:
+        reader = arrow_csv.open_csv(file, **options)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV file" in str(error):  # but for its header
+            return
+        raise
+    for batch in reader:
+        if batch.num_rows:
+            yield pa.record_batch([trimmed(column) for column in batch.columns], names=names)
+
+
+def _parquet_reader(file: Any) -> TableReader:
+    content = parquet.ParquetFile(pa.BufferReader(file.read()) if not _is_plain(file) else file.raw.name)
+    names = list(content.schema_arrow.names)
+    _check_names(names, "The Parquet file")
+    return TableReader(names, content.iter_batches(batch_size=_BATCH))
+
+
+def _is_plain(file: io.BufferedReader) -> bool:
+    """Whether it is a file on disk, which Parquet reads a part at a time."""
+    return isinstance(file.raw, io.FileIO) and isinstance(file.raw.name, str | bytes | os.PathLike)
+
+
+def _check_names(names: list[str], name: str) -> None:
+    if len(set(names)) < len(names):
+        twice = next(own for own in names if names.count(own) > 1)
+        raise TableError(f"{name} has two columns with the name {twice!r}; names must differ.")
+
+
+def trimmed(column: pa.Array) -> pa.Array:
+    """Return text without blanks around it, null for words that mean a missing cell.
+
+    Examples
+    --------
+    >>> trimmed(pa.array([" a", " NA ", None])).to_pylist()
+    ['a', None, None]
+    """
+    column = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.is_in(column, value_set=pa.array(MISSING)), None, column)

@@ -1,0 +1,204 @@
+"""A classifier of the rows of a table: the pipeline, the column it predicts, and what became of it."""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float
+from sklearn.pipeline import Pipeline
+
+from gaussify._estimators import unpacking
+from gaussify._persistence import read_model, write_model
+from gaussify.exceptions import InvalidArgumentError
+from gaussify.gp import GPClassifier
+from gaussify.likelihoods import ProbabilityUncertainty
+from gaussify.linear import BayesianLogisticRegression
+from gaussify.tables._columns import as_words
+from gaussify.tables._encoder import TableEncoder, as_table, require_column
+from gaussify.tables._files import TableError
+
+MODEL_FILE, REPORT_FILE = "model.safetensors", "report.html"
+_KIND, _FORMAT = "TableModel", 1
+_CLASSIFIERS: dict[str, Any] = {own.__name__: own for own in (BayesianLogisticRegression, GPClassifier)}
+
+Classifier = BayesianLogisticRegression | GPClassifier
+
+
+class LearntRows(NamedTuple):
+    """Rows that a model has learnt from at one time."""
+
+    key: str
+    """By which they are known again in another model."""
+    source: str
+    n_rows: int
+
+    @classmethod
+    def of(cls, source: str, n_rows: int) -> "LearntRows":
+        """Return rows with a key of their own."""
+        return cls(secrets.token_hex(8), source, n_rows)
+
+
+class TableModel:
+    """A scikit-learn pipeline from a table to class probabilities, which can learn more rows, be merged and saved.
+
+    Labels are text, as cells are in a file. Rows without a label are passed over where labels are learnt.
+
+    Parameters
+    ----------
+    encoder : TableEncoder
+        Fitted.
+    classifier : BayesianLogisticRegression or GPClassifier
+        Fitted to what the encoder gives.
+    target : str
+        The column that holds labels.
+    history : list of LearntRows
+        What was learnt so far.
+    scores : dict
+        Of rows held out, if there were any.
+
+    Examples
+    --------
+    >>> table = {"height": [1.2, 1.9, 1.4, 2.1, 1.3, 2.0], "species": ["emu", "moa", "emu", "moa", "emu", "moa"]}
+    >>> encoder = TableEncoder(ignored=["species"]).fit(table)
+    >>> classifier = BayesianLogisticRegression().fit(encoder.transform(table), table["species"])
+    >>> model = TableModel(encoder, classifier, "species", [LearntRows.of("birds", 6)])
+    >>> model.predict_proba({"height": [1.8]}).argmax(1), model.classes.tolist()
+    (array([1]), ['emu', 'moa'])
+    """
+
+    def __init__(
+        self,
+        encoder: TableEncoder,
+        classifier: Classifier,
+        target: str,
+        history: list[LearntRows],
+        scores: dict[str, Any] | None = None,
+    ) -> None:
+        self.pipeline = Pipeline([("table", encoder), ("classifier", classifier)])
+        self.target, self.history, self.scores = target, history, scores or {}
+
+    @property
+    def encoder(self) -> TableEncoder:
+        """From cells to numbers."""
+        return self.pipeline["table"]
+
+    @property
+    def classifier(self) -> Any:
+        """From numbers to probabilities."""
+        return self.pipeline["classifier"]
+
+    @property
+    def classes(self) -> Any:
+        """The labels, sorted."""
+        return self.classifier.classes_
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows were learnt."""
+        return int(self.classifier.n_rows_seen_)
+
+    def predict_proba(self, table: Any) -> Float[np.ndarray, "n c"]:
+        """Return the probability of each class."""
+        return self.pipeline.predict_proba(as_table(table))
+
+    def predict_uncertainty(self, table: Any) -> ProbabilityUncertainty:
+        """Return probabilities, how sure they are, and the entropy that more data could remove."""
+        return self.classifier.likelihood_.predict_uncertainty(
+            *self.classifier.predict_latent(self.encoder.transform(as_table(table)))
+        )
+
+    def learn(self, batches: Iterator[Any], source: str, report: Callable[[int], None] | None = None) -> int:
+        """Learn the labelled rows of batches, and return how many there were.
+
+        Parameters
+        ----------
+        batches : iterator of tables
+            With the column of labels.
+        source : str
+            Where they come from, for :attr:`history`.
+        report : callable, optional
+            Called with the number of rows of each batch.
+        """
+        n_rows = 0
+        for batch in batches:
+            table, labels = labelled(as_table(batch), self.target)
+            if len(labels):
+                self.classifier.partial_fit(self.encoder.transform(table), labels)
+            n_rows += len(labels)
+            if report is not None:
+                report(table.num_rows)
+        if n_rows == 0:
+            raise TableError(f"{source} has no row with a label in column {self.target!r} to learn from.")
+        self.history = [*self.history, LearntRows.of(source, n_rows)]
+        return n_rows
+
+    def merge(self, other: "TableModel") -> "TableModel":
+        """Learn all that another model has learnt from other rows; it must see tables in the same way."""
+        if self.target != other.target or self.encoder.packed() != other.encoder.packed():
+            raise InvalidArgumentError(
+                "Models to merge must turn rows into the same features; fit the second like the first: gaussify fit "
+                "TABLE --like MODEL."
+            )
+        both = {own.key for own in self.history} & {own.key for own in other.history}
+        if both:
+            twice = next(own for own in self.history if own.key in both)
+            raise InvalidArgumentError(
+                f"Both models have learnt the same {twice.n_rows} rows of {twice.source}, which would count twice. "
+                "Let one of them begin without rows: gaussify fit TABLE --like MODEL."
+            )
+        if type(self.classifier) is not type(other.classifier):
+            kinds = [type(own.classifier).__name__ for own in (self, other)]
+            raise InvalidArgumentError(f"Models to merge must be of one kind; got {kinds[0]} and {kinds[1]}.")
+        self.classifier.merge(other.classifier)
+        self.history = [*self.history, *other.history]
+        return self
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the model into a folder, which is made; a kill leaves the old model or the new one."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        config, tensors = self.classifier.packed()
+        header = {
+            "target": self.target,
+            "encoder": self.encoder.packed(),
+            "history": [list(own) for own in self.history],
+            "scores": self.scores,
+            "classifier": {"kind": type(self.classifier).__name__, "config": config},
+        }
+        write_model(folder / MODEL_FILE, _KIND, _FORMAT, header, tensors)
+        return folder / MODEL_FILE
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> "TableModel":
+        """Return the model that ``save`` wrote; nothing in it is ever run."""
+        path = Path(folder)
+        path = path / MODEL_FILE if path.is_dir() else path
+        if not path.exists():
+            raise TableError(f"There is no model in {os.fspath(folder)}; 'gaussify fit' makes one.")
+        config, tensors = read_model(path, _KIND, _FORMAT)
+        with unpacking(path, _KIND):
+            saved = config["classifier"]
+            classifier = _CLASSIFIERS[saved["kind"]].unpacked(saved["config"], tensors)
+            history = [LearntRows(str(key), str(source), int(n)) for key, source, n in config["history"]]
+            return cls(
+                TableEncoder.unpacked(config["encoder"]), classifier, str(config["target"]), history, config["scores"]
+            )
+
+
+def labelled(table: pa.Table, target: str) -> tuple[pa.Table, np.ndarray]:
+    """Return the rows that have a label, without it, and the labels as text.
+
+    Examples
+    --------
+    >>> rows, labels = labelled(pa.table({"x": [1, 2, 3], "y": ["a", None, "b"]}), "y")
+    >>> rows.to_pydict(), labels
+    ({'x': [1, 3]}, array(['a', 'b'], dtype='<U1'))
+    """
+    require_column(target, table.column_names)
+    words = as_words(table.column(target).combine_chunks())
+    known = words.is_valid()
+    return table.drop_columns([target]).filter(known), np.array(words.filter(known).to_pylist(), dtype=str)

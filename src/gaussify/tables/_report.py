@@ -1,0 +1,217 @@
+"""The report of a fit: what was learnt, and how far its probabilities can be trusted."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from gaussify._version import __version__
+from gaussify.gp import GPClassifier
+from gaussify.metrics import reliability
+from gaussify.plotting import (
+    Page,
+    ReliabilityDisplay,
+    figure_html,
+    figures_html,
+    paragraph_html,
+    table_html,
+    tiles_html,
+)
+from gaussify.tables._columns import ColumnKind
+from gaussify.tables._model import TableModel
+from gaussify.tables._training import FittedTable, HeldOut
+
+_RIGHT, _WRONG = "#0072B2", "#D55E00"
+_MOST_DRAWN = 30  # classes
+_MOST_BARS = 20
+_N_UNCERTAIN, _N_SHOWN_COLUMNS = 10, 8
+_MOST_LETTERS = 40
+
+
+def report_html(fitted: FittedTable, source: str) -> str:
+    """Return the report as one page of HTML, which loads nothing.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from sklearn.datasets import load_iris
+    >>> from gaussify.tables import FitOptions, fit_table
+    >>> frame = load_iris(as_frame=True).frame
+    >>> html = report_html(fit_table(pa.table(frame), "target", FitOptions(compare=False)), "iris.csv")
+    >>> "Reliability" in html, "https://" in html
+    (True, False)
+    """
+    model = fitted.model
+    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    page = Page(f"{model.target}, predicted from {source}", f"gaussify {__version__}, {when}")
+    _scores(page, fitted)
+    _trust(page, fitted.held_out)
+    _confusion(page, fitted.held_out, model.classes)
+    _uncertain(page, fitted.held_out, model.classes)
+    _relevance(page, fitted)
+    _learnt(page, fitted, source)
+    _columns(page, model)
+    return page.html()
+
+
+def _scores(page: Page, fitted: FittedTable) -> None:
+    own = fitted.scores[0]
+    numbers = {
+        "accuracy": f"{own.accuracy:.1%}",
+        "NLL [nat]": f"{own.nll:.3f}",
+        "calibration error (ECE)": f"{own.ece:.3f}",
+        "Brier score": f"{own.brier:.3f}",
+        "rows to learn from": f"{fitted.n_train:,}",
+        "rows held out": f"{len(fitted.held_out.labels):,}",
+    }
+    names = {"name": "model", "nll": "NLL", "ece": "ECE", "brier": "Brier", "seconds": "seconds to fit"}
+    rows = [{names.get(key, key): value for key, value in score._asdict().items()} for score in fitted.scores]
+    best = int(np.argmin([score.nll for score in fitted.scores]))
+    parts = [tiles_html(numbers)]
+    if len(rows) > 1:
+        parts += [
+            paragraph_html(
+                "Beside others on the same rows, by their defaults; the lowest NLL stands out.", is_pale=True
+            ),
+            table_html(rows, best=best),
+        ]
+    page.section("How well rows held out are predicted", *parts)
+
+
+def _trust(page: Page, held_out: HeldOut) -> None:
+    probs, labels = held_out.probs, held_out.labels
+    with figure_html("Reliability diagram: accuracy against confidence", height=4.0) as drawn:
+        ReliabilityDisplay(reliability(probs, labels), name="Reliability").plot(drawn.axes)
+    confidence, is_right = probs.max(1), probs.argmax(1) == labels
+    bins = np.linspace(1.0 / probs.shape[1], 1.0, 21)
+    with figure_html("Histogram of the confidence of right and of wrong predictions", height=4.0) as counted:
+        shares = [confidence[is_right], confidence[~is_right]]
+        counted.axes.hist(shares, bins, stacked=True, color=[_RIGHT, _WRONG], label=["right", "wrong"])
+        counted.axes.set(title="Confidence", xlabel="probability of the predicted class", ylabel="rows")
+        counted.axes.legend(loc="upper left")
+    page.section(
+        "Can the probabilities be trusted?",
+        paragraph_html(
+            "On the diagonal, of all predictions made with 80 % confidence, 80 % are right. Below it the model is too "
+            "sure of itself, above it not sure enough.",
+            is_pale=True,
+        ),
+        figures_html(drawn.html, counted.html),
+    )
+
+
+def _confusion(page: Page, held_out: HeldOut, classes: Any) -> None:
+    K = len(classes)
+    counts = np.zeros((K, K), dtype=int)
+    np.add.at(counts, (held_out.labels, held_out.probs.argmax(1)), 1)
+    wrong = counts - np.diag(counts.diagonal())
+    pairs = [(int(wrong[i, j]), i, j) for i, j in zip(*np.nonzero(wrong), strict=True)]
+    worst: list[dict[str, Any]] = [
+        {"is": _short(classes[i]), "taken for": _short(classes[j]), "rows": n}
+        for n, i, j in sorted(pairs, key=lambda own: (-own[0], own[1:]))[:10]
+    ]
+    parts = []
+    if K <= _MOST_DRAWN:
+        size = min(max(3.4, 0.34 * K + 1.6), 9.0)
+        with figure_html("Confusion matrix: labels against predictions", width=size + 0.4, height=size) as drawn:
+            _fill_confusion(drawn.axes, counts, [_short(label, 12) for label in classes])
+        parts.append(drawn.html)
+    if worst:
+        parts.append(table_html(worst))
+    page.section("What is taken for what", figures_html(*parts) if parts else paragraph_html("No row is mistaken."))
+
+
+def _fill_confusion(axes: Any, counts: Any, names: list[str]) -> None:
+    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
+    axes.grid(False)
+    places = range(len(names))
+    turned = max(map(len, names)) > 3
+    axes.set_xticks(places, names, rotation=90 if turned else 0)
+    axes.set_yticks(places, names)
+    axes.set(xlabel="predicted", ylabel="label")
+    if len(names) <= 15:
+        for i, j in np.ndindex(*counts.shape):
+            if counts[i, j]:
+                colour = "white" if share[i, j] > 0.5 else "black"
+                axes.text(j, i, str(counts[i, j]), ha="center", va="center", color=colour, fontsize=8)
+
+
+def _uncertain(page: Page, held_out: HeldOut, classes: Any) -> None:
+    probs = held_out.probs
+    entropy = -np.where(probs > 0.0, probs * np.log(np.maximum(probs, 1e-300)), 0.0).sum(1)
+    rows: list[dict[str, Any]] = []
+    for place in np.argsort(-entropy, kind="stable")[:_N_UNCERTAIN].tolist():
+        first, second = np.argsort(-probs[place], kind="stable")[:2]
+        row: dict[str, Any] = {
+            "label": _short(classes[held_out.labels[place]]),
+            "predicted": f"{_short(classes[first], 20)} {probs[place, first]:.0%}",
+            "or": f"{_short(classes[second], 20)} {probs[place, second]:.0%}",
+        }
+        cells = held_out.rows.slice(place, 1).to_pylist()[0]
+        row |= {name: _short(cell) for name, cell in list(cells.items())[:_N_SHOWN_COLUMNS]}
+        rows.append(row)
+    page.section("The rows that are least certain", table_html(rows))
+
+
+def _relevance(page: Page, fitted: FittedTable) -> None:
+    shown = list(fitted.relevance.items())[:_MOST_BARS][::-1]
+    is_gp = isinstance(fitted.model.classifier, GPClassifier)
+    how = "inverse lengthscale" if is_gp else "size of the weights"
+    with figure_html(f"Relevance of columns: {how}", width=6.0, height=0.9 + 0.26 * len(shown)) as drawn:
+        drawn.axes.barh([_short(name, 30) for name, _ in shown], [value for _, value in shown], color=_RIGHT)
+        drawn.axes.set(xlabel=f"{how}, relative to the largest")
+        drawn.axes.grid(axis="y", visible=False)
+    page.section(
+        "What predictions depend on",
+        drawn.html,
+        paragraph_html(
+            "How fast the logits change along a column, in its standard deviations. Columns that say the same share "
+            "it, and it is no statement about causes.",
+            is_pale=True,
+        ),
+    )
+
+
+def _learnt(page: Page, fitted: FittedTable, source: str) -> None:
+    model = fitted.model
+    facts: list[dict[str, Any]] = [{"": name, " ": value} for name, value in describe(model).items()]
+    facts += [{"": "rows", " ": f"{sum(fitted.counts.values()):,} of {source}"}]
+    if fitted.n_unlabelled:
+        facts += [{"": "rows without a label, left out", " ": f"{fitted.n_unlabelled:,}"}]
+    if fitted.compared:
+        scores = ", ".join(f"{name} {nll:.4g}" for name, nll in fitted.compared.items())
+        facts += [{"": "NLL by kind of model, on training rows set aside", " ": scores}]
+    counts = [{"class": _short(label), "rows": count} for label, count in list(fitted.counts.items())[:_MOST_DRAWN]]
+    page.section("What was learnt", figures_html(table_html(facts), table_html(counts)))
+
+
+def describe(model: TableModel) -> dict[str, str]:
+    """Return what a model is, in words."""
+    classifier = model.classifier
+    alpha_eps = np.atleast_1d(classifier.alpha_eps_)
+    facts = {
+        "model": "Bayesian logistic regression",
+        "predicts": f"{model.target} ({len(model.classes)} classes)",
+        "rows learnt": f"{model.n_rows:,}",
+        "features": f"{model.encoder.n_features_out_} of {len(model.encoder.columns_)} columns",
+        "matching": f"{classifier.method_}, alpha_eps {', '.join(f'{value:.4g}' for value in alpha_eps[:5])}",
+        "temperature": f"{classifier.temperature_:.4g}",
+    }
+    if isinstance(classifier, GPClassifier):
+        facts["model"] = f"sparse Gaussian process, {len(classifier.inducing_points_)} inducing points"
+        facts["kernel"] = f"RBF, variance {classifier.kernel_.outputscale.item():.4g}; scaling {classifier.scaling}"
+    return facts
+
+
+def _columns(page: Page, model: TableModel) -> None:
+    rows = [
+        {"column": _short(own.name), "holds": str(own.kind), "features": len(own.features()), "": own.describe()}
+        for own in sorted(model.encoder.columns_, key=lambda own: own.kind is ColumnKind.IGNORED)
+    ]
+    page.section("Columns", table_html(rows))
+
+
+def _short(value: Any, most: int = _MOST_LETTERS) -> str:
+    text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
