@@ -144,7 +144,7 @@ def figure_html(description: str, *, width: float = 4.6, height: float = 3.2, **
     """
     matplotlib = import_optional("matplotlib", extra="plot", needed_by="gaussify.plotting")
     figures = import_optional("matplotlib.figure", extra="plot", needed_by="gaussify.plotting")
-    with matplotlib.rc_context(STYLE | {"svg.hashsalt": "gaussify"}):
+    with matplotlib.rc_context(STYLE | {"svg.hashsalt": "gaussify", "axes.axisbelow": True}):
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         drawn = DrawnFigure(figure, figure.subplots(**options))
         yield drawn

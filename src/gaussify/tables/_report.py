@@ -190,11 +190,12 @@ def describe(model: TableModel) -> dict[str, str]:
     """Return what a model is, in words."""
     classifier = model.classifier
     alpha_eps = np.atleast_1d(classifier.alpha_eps_)
+    used = [column for column in model.encoder.columns_ if column.features()]
     facts = {
         "model": "Bayesian logistic regression",
         "predicts": f"{model.target} ({len(model.classes)} classes)",
         "rows learnt": f"{model.n_rows:,}",
-        "features": f"{model.encoder.n_features_out_} of {len(model.encoder.columns_)} columns",
+        "features": f"{model.encoder.n_features_out_}, of {len(used)} columns",
         "matching": f"{classifier.method_}, alpha_eps {', '.join(f'{value:.4g}' for value in alpha_eps[:5])}",
         "temperature": f"{classifier.temperature_:.4g}",
     }

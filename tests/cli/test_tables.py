@@ -1,0 +1,212 @@
+"""The commands for tables, as people and programs use them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+from typer.testing import CliRunner
+
+from gaussify.cli import app
+from gaussify.tables import MODEL_FILE, REPORT_FILE, TableModel, read_table
+from tables.conftest import make_birds
+
+
+def invoke(*arguments, **options):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Tables, and a linear model of one of them."""
+    folder = tmp_path_factory.mktemp("birds")
+    csv.write_csv(make_birds(300), folder / "birds.csv")
+    csv.write_csv(make_birds(50, seed=1), folder / "more.csv")
+    csv.write_csv(make_birds(50, seed=2).drop_columns(["species"]), folder / "new.csv")
+    parquet.write_table(make_birds(50, seed=3), folder / "test.parquet")
+    result = invoke("fit", folder / "birds.csv", "-t", "species", "--model", "linear")
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture
+def model(folder, tmp_path):
+    """A copy of the model."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / MODEL_FILE).write_bytes((folder / "birds-model" / MODEL_FILE).read_bytes())
+    return tmp_path / "model"
+
+
+def test_fit_prints_scores_beside_others_and_writes_model_and_report(folder, tmp_path):
+    arguments = ["fit", folder / "birds.csv", "-t", "species", "-o", tmp_path / "own", "--max-iter", 5, "-v"]
+    result = invoke(*arguments, "--n-inducing", 10, "--model", "gp")
+    assert result.exit_code == 0, result.output
+    for word in ("gaussify", "majority class", "logistic regression", "gradient boosting", "accuracy", "NLL", "ECE"):
+        assert word in result.stdout
+    assert "10 inducing points" in result.stdout
+    assert "Columns left out: bird" in result.stderr
+    assert {path.name for path in (tmp_path / "own").iterdir()} == {MODEL_FILE, REPORT_FILE}
+
+
+def test_fit_speaks_json(folder, tmp_path):
+    result = invoke(
+        "fit", folder / "birds.csv", "--target", "species", "--model", "linear", "-o", tmp_path / "m", "--json"
+    )
+    answer = json.loads(result.stdout)
+    assert answer["classes"] == ["emu", "kiwi", "moa"]
+    assert answer["scores"][0]["name"] == "gaussify"
+    assert answer["n_train"] + answer["n_held_out"] == 300
+    assert (tmp_path / "m" / REPORT_FILE).exists()
+
+
+def test_the_seed_decides_which_rows_are_held_out(folder, tmp_path):
+    arguments = ["fit", folder / "birds.csv", "-t", "species", "--model", "linear", "--json", "--no-compare"]
+    first, again, other = (
+        json.loads(invoke(*arguments, "--seed", seed, "-o", tmp_path / name).stdout)["scores"][0]["nll"]
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    )
+    assert first == again != other
+
+
+def test_a_model_is_not_replaced_unawares(folder):
+    before = (folder / "birds-model" / MODEL_FILE).read_bytes()
+    result = invoke("fit", folder / "birds.csv", "-t", "species", "--model", "linear")
+    assert result.exit_code == 2
+    assert "add --overwrite" in result.stderr
+    assert (folder / "birds-model" / MODEL_FILE).read_bytes() == before
+
+
+def test_predict_writes_what_the_model_says(folder, tmp_path):
+    out = tmp_path / "predictions.parquet"
+    result = invoke("predict", folder / "birds-model", folder / "new.csv", "--keep", "bird", "-o", out)
+    assert result.exit_code == 0, result.output
+    rows = parquet.read_table(out)
+    assert rows.column_names[:3] == ["bird", "species", "probability"]
+    expected = TableModel.load(folder / "birds-model").predict_proba(read_table(folder / "new.csv"))
+    np.testing.assert_allclose(rows.column("P(emu)").to_numpy(), expected[:, 0], atol=1e-5)
+
+
+def test_predict_reads_standard_input_and_prints(folder):
+    text = (folder / "new.csv").read_bytes()
+    command = [sys.executable, "-m", "gaussify.cli", "predict", str(folder / "birds-model"), "-", "--keep-all"]
+    done = subprocess.run(command, input=text, capture_output=True, check=True)
+    printed = csv.read_csv(pa.py_buffer(done.stdout))
+    assert printed.num_rows == 50
+    assert printed.column_names[:6] == ["bird", "height", "colour", "caught", "seen", "species"]
+    assert b"Error" not in done.stderr
+
+
+def test_predict_tells_of_levels_that_are_new(folder, tmp_path):
+    table = make_birds(20, seed=4)
+    colours = pa.array(["pink"] * 5 + ["grey"] * 15)
+    csv.write_csv(table.set_column(2, "colour", colours), tmp_path / "new.csv")
+    result = invoke("predict", folder / "birds-model", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    assert "Column 'colour': 5 cells have a level that training did not know" in result.stderr
+
+
+def test_update_learns_more_rows(folder, model):
+    result = invoke("update", model, folder / "more.csv", "--json")
+    assert json.loads(result.stdout)["n_learnt"] == 50
+    updated = TableModel.load(model)
+    whole = TableModel.load(folder / "birds-model")
+    whole.learn(iter([read_table(folder / "more.csv")]), "more")
+    rows = read_table(folder / "new.csv")
+    np.testing.assert_allclose(updated.predict_proba(rows), whole.predict_proba(rows), atol=1e-9)
+    assert "in all" in invoke("update", model, folder / "more.csv").stdout
+
+
+def test_evaluate_scores_labels(folder):
+    answer = json.loads(invoke("evaluate", folder / "birds-model", folder / "test.parquet", "--json").stdout)
+    assert answer["n_rows"] == 50
+    assert answer["accuracy"] > 0.7
+    assert "accuracy" in invoke("evaluate", folder / "birds-model", folder / "test.parquet").stdout
+
+
+def test_shards_are_merged(folder, tmp_path):
+    base, shard, both = folder / "birds-model", tmp_path / "shard", tmp_path / "both"
+    assert "50 rows learnt" in invoke("fit", folder / "more.csv", "--like", base, "-o", shard).stdout
+    result = invoke("merge", base, shard, "-o", both)
+    assert result.exit_code == 0, result.output
+    assert TableModel.load(both).n_rows == TableModel.load(base).n_rows + 50
+    again = invoke("merge", base, both, "-o", tmp_path / "twice")
+    assert again.exit_code == 2
+    assert "would count twice" in again.stderr
+    assert not (tmp_path / "twice").exists()
+
+
+def test_info_tells_what_a_model_is(folder):
+    text = invoke("info", folder / "birds-model").stdout
+    for word in ("Bayesian logistic regression", "emu, kiwi, moa", "birds.csv", "height", "number", "date"):
+        assert word in text
+    answer = json.loads(invoke("info", folder / "birds-model", "--json").stdout)
+    assert answer["target"] == "species"
+    assert answer["history"][0]["source"] == "birds.csv"
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "update", "evaluate", "merge", "info"])
+def test_help_has_examples(command):
+    text = invoke(command, "--help").stdout
+    assert f"gaussify {command}" in text
+    assert "Examples" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "{}/birds.csv", "-t", "specie", "-o", "{}/x"], "no column 'specie'. Did you mean 'species'?"),
+        (["fit", "{}/birds.csv", "-o", "{}/x"], "needs --target"),
+        (["fit", "{}/nowhere.csv", "-t", "species"], "No such file"),
+        (["fit", "{}/one.csv", "-t", "y", "-o", "{}/x"], "one value throughout"),
+        (["fit", "{}/picture.png", "-t", "y", "-o", "{}/x"], "neither Parquet nor text"),
+        (["fit", "{}", "-t", "y", "-o", "{}/x"], "directory"),
+        (["fit", "-", "-t", "y"], "needs --out"),
+        (["fit", "{}/birds.csv", "-t", "species", "--ignore", "hight", "-o", "{}/x"], "Did you mean 'height'"),
+        (["predict", "{}/birds-model", "{}/one.csv"], "no column 'height', which the model was trained with"),
+        (["predict", "{}/birds-model", "{}/text.csv", "-o", "{}/out.csv"], "Column 'height' must hold numbers"),
+        (["predict", "{}/birds-model", "{}/header.csv"], "no rows"),
+        (["predict", "{}/nowhere", "{}/new.csv"], "There is no model in"),
+        (["predict", "{}/birds-model", "{}/new.csv", "--keep", "brid"], "Did you mean 'bird'"),
+        (["update", "{}/birds-model", "{}/new.csv"], "no column 'species', which holds the labels"),
+        (["evaluate", "{}/birds-model", "{}/new.csv"], "no column 'species', which holds the labels"),
+        (["info", "{}/broken"], "or only a part of one"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_exit_code_2(folder, arguments, message):
+    (folder / "one.csv").write_text("x,y\n" + "1.5,a\n2.5,a\n" * 10)
+    (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    (folder / "header.csv").write_text("height,colour,caught,seen\n")
+    (folder / "text.csv").write_text("height,colour,caught,seen\ntall,grey,true,2024-01-01\n")
+    (folder / "broken").mkdir(exist_ok=True)
+    (folder / "broken" / MODEL_FILE).write_bytes((folder / "birds-model" / MODEL_FILE).read_bytes()[:1000])
+    before = (folder / "birds-model" / MODEL_FILE).read_bytes()
+    result = invoke(*(argument.format(folder) for argument in arguments))
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.output
+    assert not (folder / "x").exists()
+    assert not (folder / "out.csv").exists()
+    assert (folder / "birds-model" / MODEL_FILE).read_bytes() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.8, 0.9, 0.95, 1.0])
+def test_a_killed_update_leaves_the_old_model_or_the_new_one(folder, model, share):
+    command = [sys.executable, "-m", "gaussify.cli", "update", str(model), str(folder / "more.csv")]
+    old = (model / MODEL_FILE).read_bytes()
+    start = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    seconds = time.perf_counter() - start
+    new = TableModel.load(model).n_rows
+    (model / MODEL_FILE).write_bytes(old)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(share * seconds)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert TableModel.load(model).n_rows in (new - 50, new)

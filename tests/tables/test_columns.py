@@ -1,0 +1,141 @@
+"""What columns hold, and the numbers that their cells become."""
+
+import json
+from datetime import date, datetime
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gaussify.tables import ColumnKind, TableError, learn_column
+from gaussify.tables._columns import as_seconds, unpack_column
+
+MANY = [f"text {i}" for i in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["1", "2.5", "-3e4"], "number"),
+        ([1, 2, 4], "number"),
+        ([Decimal("1.5"), Decimal("2.5")], "number"),
+        (["1", "inf", "2"], "number"),
+        (["yes", "NO", None], "boolean"),
+        ([True, False], "boolean"),
+        (["2024-01-31", "2024-02-01"], "date"),
+        (["2024-01-31 10:00", "2024-02-01 11:30:05.5"], "date"),
+        (["2024-01-31T10:00:00Z", "2024-02-01T11:30:00+02:00"], "date"),
+        (["31/12/2024", "01/02/2024"], "date"),
+        (["12/31/2024", "01/02/2024"], "date"),
+        (["31.12.2024 10:15", "01.02.2024 10:16"], "date"),
+        ([date(2024, 1, 1), date(2024, 1, 2)], "date"),
+        ([datetime(2024, 1, 1), None, datetime(2025, 1, 2)], "date"),
+        (["red", "blue", "red"], "category"),
+        (["1", "2", "x"], "category"),
+        (["yes", "no", "perhaps"], "category"),
+        ([None, None], "ignored"),
+        (["a", "a"], "ignored"),
+        ([7, 7, 7], "ignored"),
+        ([0, 1, 2, 3], "ignored"),
+        (["1", "2", "3"], "ignored"),
+        (MANY, "ignored"),
+        ([[1], [2]], "ignored"),
+    ],
+)
+def test_what_a_column_holds_is_seen_from_its_cells(cells, kind):
+    column = learn_column("x", pa.array(cells))
+    assert column.kind is ColumnKind(kind)
+    features = column.encode(pa.array(cells))
+    assert features.shape == (len(cells), len(column.features()))
+    assert np.isfinite(features).all()
+    assert unpack_column(json.loads(json.dumps(column.packed()))) == column
+
+
+def test_dictionaries_and_long_strings_are_words():
+    cells = pa.array(["a", "b", "c", "a"])
+    expected = learn_column("x", cells)
+    for other in (cells.dictionary_encode(), cells.cast(pa.large_string())):
+        assert learn_column("x", other) == expected
+        np.testing.assert_array_equal(expected.encode(other), expected.encode(cells))
+
+
+@given(st.lists(st.floats(-1e90, 1e90), min_size=2, max_size=20))
+def test_numbers_are_in_units_of_their_spread(numbers):
+    column = learn_column("x", pa.array([*numbers, None]))
+    if column.kind is not ColumnKind.NUMBER:
+        return
+    value, missing = column.encode(pa.array([*numbers, None])).T
+    assert np.isfinite(value).all()
+    np.testing.assert_array_equal(missing, [0.0] * len(numbers) + [1.0])
+    if np.ptp(numbers) > 1e-6 * np.abs(numbers).max() > 1e-200:
+        assert np.mean(value[:-1]) == pytest.approx(0.0, abs=1e-6)
+        assert np.std(value[:-1]) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_missing_cells_are_at_the_mean_even_if_there_were_none():
+    column = learn_column("x", pa.array([1.0, 3.0, 8.0]))
+    assert column.features() == ["x"]
+    assert column.encode(pa.array([None, 4.0], pa.float64())).tolist() == [[0.0], [0.0]]
+
+
+def test_numbers_that_are_names_are_categories_if_asked():
+    column = learn_column("shop", pa.array([3, 1, 2, 3]), is_category=True)
+    assert column.features() == ["shop=1", "shop=2", "shop=3"]
+    assert column.encode(pa.array([2])).tolist() == [[0.0, 1.0, 0.0]]
+
+
+def test_rare_levels_are_taken_together_and_new_ones_with_them():
+    cells = [f"often {i}" for i in range(9) for _ in range(10)] + ["rare a", "rare b"]
+    column = learn_column("x", pa.array(cells))
+    assert column.features()[-1] == "x rare"
+    assert len(column.features()) == 10
+    new = column.encode(pa.array(["rare a", "never seen", "often 3", None]))
+    assert new[:, -1].tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert new[2, 3] == 1.0
+    assert column.n_new(pa.array(["never seen"])) == 0
+
+
+def test_new_levels_are_counted_where_there_is_no_place_for_them():
+    column = learn_column("x", pa.array(["a", "b", "c"]))
+    assert column.n_new(pa.array(["a", "z", None, "z"])) == 2
+    assert column.encode(pa.array(["z"])).tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_of_two_levels_one_feature_is_enough():
+    column = learn_column("x", pa.array(["a", "b"]))
+    assert column.features() == ["x=b"]
+    assert column.encode(pa.array(["a", "b", "z", None])).tolist() == [[0.0], [1.0], [0.5], [0.5]]
+
+
+def test_dates_know_year_week_and_day():
+    column = learn_column("t", pa.array(["2024-01-01 00:00", "2024-06-30 18:00"]))
+    assert len(column.features()) == 7
+    monday, tuesday, next_monday = column.encode(pa.array(["2024-07-01 06:00", "2024-07-02 06:00", "2024-07-08 06:00"]))
+    np.testing.assert_allclose(monday[3:], next_monday[3:], atol=1e-9)  # week and day
+    np.testing.assert_allclose(monday[5:], tuesday[5:], atol=1e-9)
+    assert not np.allclose(monday[3:5], tuesday[3:5])
+
+
+def test_a_format_is_kept_from_training():
+    column = learn_column("t", pa.array(["31/12/2024", "01/02/2024"]))
+    assert column.format == "%d/%m/%Y"
+    expected = as_seconds(pa.array(["2024-02-01"]), None)
+    assert column.encode(pa.array(["01/02/2024"]))[0, 0] == pytest.approx((expected[0] - column.mean) / column.scale)
+
+
+@pytest.mark.parametrize(
+    ("learnt", "cells", "message"),
+    [
+        ([1.0, 3.0], ["5", "old"], "Column 'x' must hold numbers, as it did in training; got 'old'"),
+        ([1.0, 3.0], [1e200], "up to 1e.100"),
+        ([1.0, 3.0], [True], "must hold numbers"),
+        (["yes", "no"], ["yes", "perhaps"], "must hold true or false, as it did in training; got 'perhaps'"),
+        (["2024-01-31", "2024-02-01"], ["2024-01-31", "soon"], "must hold a date, as it did in training; got 'soon'"),
+    ],
+)
+def test_cells_of_another_kind_are_refused(learnt, cells, message):
+    with pytest.raises(TableError, match=message):
+        learn_column("x", pa.array(learnt)).encode(pa.array(cells))

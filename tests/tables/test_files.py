@@ -1,0 +1,126 @@
+"""Tables in files: formats, what is missing, what is not a table, and files that are written whole or not at all."""
+
+import gzip
+import io
+import sys
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import gaussify.tables._files as files
+from gaussify.tables import TableError, open_table, read_table, write_rows
+
+ROWS = {"name": ["Ann", "Bob, the second", None], "age": ["31", None, "7.5"]}
+CSV = 'name,age\nAnn,31\n"Bob, the second",\nNA, 7.5 \n'
+
+
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        CSV,
+        "\ufeff" + CSV,
+        CSV.replace("\n", "\r\n"),
+        gzip.compress(CSV.encode()),
+        "name\tage\nAnn\t31\nBob, the second\t?\n\t7.5\n",
+        'name;age\nAnn;31\n"Bob, the second";None\nnull;7.5\n',
+        "name|age\nAnn|31\nBob, the second|\n|7.5\n",
+    ],
+    ids=["csv", "byte order mark", "windows", "gzip", "tsv", "semicolons", "bars"],
+)
+def test_text_in_any_form_is_the_same_table(tmp_path, content):
+    assert read_table(write(tmp_path / "table", content)).to_pydict() == ROWS
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_parquet_keeps_its_types(tmp_path, zipped):
+    table = pa.table({"age": [1, None], "name": ["a", "b"]})
+    parquet.write_table(table, tmp_path / "table.parquet")
+    path = tmp_path / "table.parquet"
+    if zipped:
+        path = write(tmp_path / "table.parquet.gz", gzip.compress(path.read_bytes()))
+    assert read_table(path).equals(table)
+
+
+def test_standard_input_is_read(monkeypatch):
+    class Stream:
+        buffer = io.BytesIO(CSV.encode())
+
+    monkeypatch.setattr(sys, "stdin", Stream)
+    assert read_table("-").to_pydict() == ROWS
+
+
+def test_headers_and_cells_may_hold_line_ends(tmp_path):
+    path = write(tmp_path / "table.csv", '"full\nname",age\n"Ann\nB",31\n')
+    assert read_table(path).to_pydict() == {"full\nname": ["Ann\nB"], "age": ["31"]}
+
+
+def test_columns_without_a_name_get_one(tmp_path):
+    assert read_table(write(tmp_path / "table.csv", ",age\n0,31\n")).column_names == ["column 1", "age"]
+
+
+def test_a_header_alone_is_a_table_without_rows(tmp_path):
+    table = read_table(write(tmp_path / "table.csv", "name,age\n"))
+    assert (table.column_names, table.num_rows) == (["name", "age"], 0)
+
+
+def test_rows_come_in_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_BLOCK", 1000)
+    text = "a,b\n" + "".join(f"{i},x\n" for i in range(1000))
+    with open_table(write(tmp_path / "table.csv", text)) as reader:
+        sizes = [batch.num_rows for batch in reader.batches]
+    assert sum(sizes) == 1000
+    assert max(sizes) < 400
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0", "neither Parquet nor text"),
+        ("a,b\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
+        ("a,a\n1,2\n", "two columns with the name 'a'"),
+        (gzip.compress(CSV.encode() * 100)[:-20], "not a table that can be read"),
+        (b"PAR1 and nothing more", "not a table that can be read"),
+        ("a,b\n1,\u00e9\n".encode("latin-1"), "not a table that can be read"),
+    ],
+    ids=["empty", "picture", "ragged", "names", "truncated gzip", "truncated parquet", "encoding"],
+)
+def test_what_is_not_a_table_is_refused_in_a_sentence(tmp_path, content, message):
+    path = write(tmp_path / "table", content)
+    with pytest.raises(TableError, match=message) as caught:
+        read_table(path)
+    assert "\n" not in str(caught.value)
+
+
+BATCH = pa.record_batch({"label": ["a", "b"], "p": [0.25, 0.5]})
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.tsv", "out.parquet", "out.csv.gz", "out.tsv.gz", "out"])
+def test_what_is_written_is_read_again(tmp_path, name):
+    with write_rows(tmp_path / name, BATCH.schema) as writer:
+        writer.write_batch(BATCH)
+        writer.write_batch(BATCH)
+    table = read_table(tmp_path / name)
+    assert table.column("label").to_pylist() == ["a", "b", "a", "b"]
+    assert [float(cell) for cell in table.column("p").to_pylist()] == [0.25, 0.5] * 2
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_fails_leaves_the_old_file(tmp_path):
+    path = write(tmp_path / "out.csv", "old")
+
+    def interrupted():
+        with write_rows(path, BATCH.schema) as writer:
+            writer.write_batch(BATCH)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert [own.name for own in tmp_path.iterdir()] == ["out.csv"]

@@ -1,0 +1,233 @@
+"""Models of tables: what is fitted, learnt, merged and kept in files."""
+
+import os
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gaussify.exceptions import InvalidArgumentError, ModelFileError
+from gaussify.gp import GPClassifier
+from gaussify.tables import (
+    MODEL_FILE,
+    FitOptions,
+    ModelKind,
+    TableError,
+    TableModel,
+    evaluated,
+    fit_like,
+    fit_table,
+    predicted,
+    report_html,
+)
+from gaussify.tables._training import split_rows
+from tables.conftest import make_birds
+
+NEW = make_birds(60, seed=1)
+
+
+@pytest.fixture
+def model(fitted, tmp_path):
+    """A model of its own for each test."""
+    fitted.model.save(tmp_path / "model")
+    return TableModel.load(tmp_path / "model")
+
+
+def test_rows_held_out_are_predicted_better_than_by_their_shares(fitted):
+    scores = {score.name: score for score in fitted.scores}
+    assert scores["gaussify"].nll < 0.5 * scores["majority class"].nll
+    assert scores["gaussify"].accuracy > scores["majority class"].accuracy
+    held_out = fitted.held_out
+    np.testing.assert_allclose(fitted.model.predict_proba(held_out.rows), held_out.probs, atol=1e-9)
+    assert fitted.n_train + len(held_out.labels) == 400
+    assert fitted.model.n_rows == fitted.n_train
+
+
+def test_the_column_that_tells_most_is_the_most_relevant(fitted):
+    assert next(iter(fitted.relevance)) in ("height", "colour")
+    assert set(fitted.relevance) == {"height", "colour", "caught", "seen"}
+    assert max(fitted.relevance.values()) == 1.0
+    assert fitted.relevance["height"] > 3.0 * fitted.relevance["seen"]
+
+
+def test_rows_held_out_can_be_learnt_in_the_end(birds):
+    options = FitOptions(ModelKind.LINEAR, compare=False)
+    without, whole = (fit_table(birds, "species", options._replace(use_all=own)) for own in (False, True))
+    assert (without.model.n_rows, whole.model.n_rows) == (319, 400)
+    assert without.scores[0].nll == whole.scores[0].nll
+
+
+def test_the_kind_of_model_is_the_one_that_predicts_better(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    by_line = np.where(X[:, 0] + X[:, 1] > 0.0, "a", "b")
+    by_ring = np.where(np.hypot(*X.T) > 1.2, "a", "b")
+    found = {}
+    for name, labels in (("line", by_line), ("ring", by_ring)):
+        table = pa.table({"x": X[:, 0], "y": X[:, 1], "label": labels})
+        fitted = fit_table(table, "label", FitOptions(n_inducing=30, max_iter=20, compare=False))
+        found[name] = type(fitted.model.classifier)
+        assert set(fitted.compared) == {"linear", "gp"}
+    assert found["ring"] is GPClassifier
+
+
+def test_splits_hold_out_the_same_share_of_each_class_and_leave_none_without_rows():
+    y = np.repeat([0, 1, 2], [100, 50, 1])
+    train, test = split_rows(y, 0.2, 0)
+    assert np.bincount(y[test], minlength=3).tolist() == [20, 10, 0]
+    assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(151))
+    assert not np.array_equal(test, split_rows(y, 0.2, 1)[1])
+    assert len(split_rows(np.array([0, 0, 1]), 0.01, 0)[1]) == 1
+
+
+def test_a_saved_model_predicts_the_same(fitted, model):
+    np.testing.assert_array_equal(model.predict_proba(NEW), fitted.model.predict_proba(NEW))
+    assert (model.target, model.n_rows, model.scores) == ("species", fitted.n_train, fitted.model.scores)
+    assert model.history == fitted.model.history
+
+
+def test_batches_are_learnt_as_one_table_is(model, tmp_path):
+    twin = TableModel.load(tmp_path / "model")
+    model.learn(iter(NEW.to_batches(max_chunksize=17)), "more")
+    twin.learn(iter([NEW]), "more")
+    np.testing.assert_allclose(model.predict_proba(NEW), twin.predict_proba(NEW), atol=1e-9)
+    assert model.n_rows == 319 + 60
+    assert [own.n_rows for own in model.history] == [319, 60]
+
+
+def test_rows_without_a_label_are_passed_over_and_classes_may_be_new(model):
+    species = pa.array(["dodo", None, "moa"] + [None] * 57)
+    n_learnt = model.learn(iter([NEW.drop_columns(["species"]).append_column("species", species)]), "more")
+    assert n_learnt == 2
+    assert model.classes.tolist() == ["dodo", "emu", "kiwi", "moa"]
+    assert predicted(model, NEW).num_columns == 4 + 4
+    with pytest.raises(TableError, match="has no row with a label in column 'species'"):
+        model.learn(iter([NEW.slice(0, 0)]), "nothing")
+
+
+def test_merged_shards_are_the_model_of_all_rows(model, tmp_path):
+    whole = TableModel.load(tmp_path / "model")
+    whole.learn(iter([NEW]), "more")
+    shard = fit_like(model, NEW, source="more")
+    assert shard.n_rows == 60
+    model.merge(shard)
+    assert model.n_rows == 379
+    for own in (model, whole):
+        if hasattr(own.classifier, "tune"):
+            own.classifier.tune()
+    np.testing.assert_allclose(model.predict_proba(NEW), whole.predict_proba(NEW), atol=1e-7)
+
+
+def test_rows_never_count_twice(model, tmp_path):
+    twin = TableModel.load(tmp_path / "model")
+    twin.learn(iter([NEW]), "more")
+    with pytest.raises(InvalidArgumentError, match=r"the same 319 rows of birds.csv, which would count twice"):
+        model.merge(twin)
+
+
+def test_models_that_see_tables_in_another_way_are_not_merged(model):
+    other = fit_table(NEW, "species", FitOptions(ModelKind.LINEAR, compare=False)).model
+    with pytest.raises(InvalidArgumentError, match=r"the same features.*--like"):
+        model.merge(other)
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_kill_while_saving_leaves_the_old_model(model, tmp_path, monkeypatch, step):
+    before = model.predict_proba(NEW)
+    model.learn(iter([NEW]), "more")
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, step, kill)
+    with pytest.raises(KeyboardInterrupt):
+        model.save(tmp_path / "model")
+    monkeypatch.undo()
+    assert [path.name for path in (tmp_path / "model").iterdir()] == [MODEL_FILE]
+    np.testing.assert_array_equal(TableModel.load(tmp_path / "model").predict_proba(NEW), before)
+
+
+def test_a_damaged_file_is_refused(model, tmp_path):
+    path = tmp_path / "model" / MODEL_FILE
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ModelFileError, match="or only a part of one"):
+        TableModel.load(tmp_path / "model")
+    shutil.rmtree(tmp_path / "model")
+    with pytest.raises(TableError, match="There is no model in"):
+        TableModel.load(tmp_path / "model")
+
+
+def test_predictions_have_labels_probabilities_and_uncertainties(model):
+    rows = predicted(model, NEW, kept=["bird"]).to_pydict()
+    assert list(rows) == [
+        "bird",
+        "species",
+        "probability",
+        "entropy",
+        "epistemic",
+        "P(emu)",
+        "P(kiwi)",
+        "P(moa)",
+    ]
+    probs = np.column_stack([rows[f"P({label})"] for label in model.classes])
+    np.testing.assert_allclose(probs.sum(1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(probs, model.predict_proba(NEW), atol=1e-4)
+    assert rows["species"] == model.classes[probs.argmax(1)].tolist()
+    assert np.all(np.array(rows["epistemic"]) <= np.array(rows["entropy"]))
+
+
+def test_scores_are_those_of_all_batches_together(model):
+    score, n_rows = evaluated(model, NEW.to_batches(max_chunksize=7))
+    labels = np.searchsorted(model.classes, NEW.column("species").to_pylist())
+    probs = model.predict_proba(NEW)
+    assert n_rows == 60
+    assert score.accuracy == pytest.approx(np.mean(probs.argmax(1) == labels))
+    assert score.nll == pytest.approx(-np.log(probs[np.arange(60), labels]).mean(), rel=1e-6)
+
+
+def test_labels_that_the_model_does_not_know_are_no_test_of_it(model):
+    other = NEW.drop_columns(["species"]).append_column("species", pa.array(["dodo"] * 60))
+    with pytest.raises(TableError, match="the label 'dodo', which the model does not know"):
+        evaluated(model, [other])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a"] * 20, "one value throughout, 'a'"),
+        (["a"] * 3 + [None] * 17, "has labels in 3 rows"),
+        ([str(i) for i in range(20)], "20 different values in 20 rows"),
+    ],
+)
+def test_a_target_that_is_none_is_refused(labels, message):
+    with pytest.raises(TableError, match=message):
+        fit_table(pa.table({"x": np.arange(20.0) ** 2, "y": labels}), "y")
+
+
+def test_the_report_is_one_file_with_all_that_was_asked_for(fitted):
+    html = report_html(fitted, "birds <b>.csv")
+    for title in (
+        "How well rows held out are predicted",
+        "Can the probabilities be trusted?",
+        "What is taken for what",
+        "The rows that are least certain",
+        "What predictions depend on",
+        "What was learnt",
+        "Columns",
+    ):
+        assert title in html
+    assert "birds &lt;b&gt;.csv" in html
+    assert "gradient boosting" in html
+    assert html.count("data:image/svg+xml;base64,") == 4
+    assert not [part for part in ('src="http', 'href="http', "@import", "url(", "<script") if part in html]
+
+
+def test_the_report_survives_odd_tables():
+    rng = np.random.default_rng(0)
+    label = rng.choice([f"<class {i}> {'x' * 50}" for i in range(40)], 400)
+    table = pa.table({"x": rng.normal(size=400), "only": ["same"] * 400, "label": label})
+    fitted = fit_table(table, "label", FitOptions(ModelKind.LINEAR, compare=False))
+    html = report_html(fitted, "odd.csv")
+    assert "<class" not in html
+    assert "one value throughout" in html
