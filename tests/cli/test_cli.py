@@ -153,11 +153,15 @@ def test_the_command_line_itself_imports_no_experiment():
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_demo_shows_targets_probabilities_and_scores(tmp_path):
+def test_demo_fits_compares_and_streams_on_one_page(tmp_path):
     result = invoke("demo", "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
-    assert all(word in result.stdout for word in ("variance, its class", "quadrature", "logistic regression"))
-    assert (tmp_path / "digits" / "laptop" / "digits.png").exists()
+    assert all(word in result.stdout for word in ("variance, its class", "logistic regression", "SGDClassifier"))
+    page = (tmp_path / "demo.html").read_text()
+    assert page.count("<section>") == 4
+    assert page.count("data:image/png;base64,") == 2
+    assert 'href="breast-cancer/report.html"' in page
+    assert (tmp_path / "breast-cancer" / "report.html").exists()
 
 
 def test_an_out_that_is_a_file_is_one_sentence(tmp_path):

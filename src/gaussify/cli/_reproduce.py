@@ -72,8 +72,8 @@ def reproduce_steps(
     fresh: bool = False,
     only: Step | None = None,
     dataset: str | None = None,
-) -> None:
-    """Run, draw and summarise an experiment, or do one of these alone."""
+) -> list[dict[str, Any]]:
+    """Run, draw and summarise an experiment, or do one of these alone; return the summary."""
     from gaussify.experiments import get, load, result_folder, run, write_records
 
     if fresh and only in (Step.DRAW, Step.SUMMARISE):
@@ -86,11 +86,13 @@ def reproduce_steps(
         run(experiment, preset, out, seed, fresh=fresh, dataset=dataset)
     if only in (None, Step.DRAW):
         experiment.draw(load(folder), folder)
+    summary: list[dict[str, Any]] = []
     if only in (None, Step.SUMMARISE) and experiment.summarise is not None:
         summary = experiment.summarise(load(folder))
         write_records(folder / "summary.csv", summary)
         print_table(summary)
     typer.echo(f"Results are in {folder}.", err=True)
+    return summary
 
 
 def print_table(records: Sequence[Mapping[str, Any]]) -> None:

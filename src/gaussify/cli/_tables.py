@@ -19,7 +19,6 @@ from gaussify.cli._reproduce import print_table
 from gaussify.exceptions import InvalidArgumentError
 
 _NEEDED = ("pyarrow", "matplotlib")
-_SHOWN = {"name": "model", "nll": "NLL", "ece": "ECE", "brier": "Brier"}
 
 Table = Annotated[str, typer.Argument(help="CSV, TSV or Parquet, also gzipped; - is standard input.")]
 Model = Annotated[Path, typer.Argument(help="A model folder that 'gaussify fit' has made.")]
@@ -73,7 +72,7 @@ def fit(
 
     zcat clicks.csv.gz | gaussify fit - -t clicked --model linear --out clicks-model --json
     """
-    tables = _tables("fit")
+    tables = tables_for("fit")
     folder = out if out is not None else _default_folder(table)
     if (folder / tables.MODEL_FILE).exists() and not overwrite:
         raise InvalidArgumentError(f"There is a model in {folder} already; add --overwrite, or choose another --out.")
@@ -117,7 +116,7 @@ def fit(
         }
         typer.echo(json.dumps(answer, indent=1))
         return
-    print_table([{_SHOWN.get(key, key): value for key, value in own._asdict().items()} for own in fitted.scores])
+    print_table(tables.score_rows(fitted.scores))
     if verbose:
         print_table([{"": key, " ": value} for key, value in facts.items()])
         print_table([{"column": c.name, "holds": str(c.kind), "": c.describe()} for c in fitted.model.encoder.columns_])
@@ -149,7 +148,7 @@ def predict(
 
     cat new.csv | gaussify predict penguins-model - | head
     """
-    tables = _tables("predict")
+    tables = tables_for("predict")
     loaded = tables.TableModel.load(model)
     n_rows, new = 0, Counter[str]()
     with tables.open_table(table) as reader, _progress(quiet=False) as report:
@@ -186,7 +185,7 @@ def update(model: Model, table: Table, as_json: Json = False) -> None:
 
     gaussify update penguins-model more.csv
     """
-    tables = _tables("update")
+    tables = tables_for("update")
     loaded = tables.TableModel.load(model)
     source = "standard input" if table == tables.STANDARD_STREAM else Path(table).name
     before = len(loaded.classes)
@@ -216,20 +215,18 @@ def evaluate(model: Model, table: Table, as_json: Json = False) -> None:
 
     gaussify evaluate penguins-model test.csv --json
     """
-    tables = _tables("evaluate")
+    tables = tables_for("evaluate")
     loaded = tables.TableModel.load(model)
     with tables.open_table(table) as reader, _progress(quiet=as_json) as report:
         tables.require_column(loaded.target, reader.names, because="which holds the labels")
         report("predict", 0.0)
         score, n_rows = tables.evaluated(loaded, reader.batches)
     if as_json:
-        typer.echo(
-            json.dumps({"n_rows": n_rows, **{k: v for k, v in score._asdict().items() if k not in ("name", "seconds")}})
-        )
+        values = {name: value for name, value in score._asdict().items() if name not in ("name", "seconds")}
+        typer.echo(json.dumps({"n_rows": n_rows, **values}))
         return
-    print_table(
-        [{"rows": n_rows} | {_SHOWN.get(k, k): v for k, v in score._asdict().items() if k not in ("name", "seconds")}]
-    )
+    (row,) = tables.score_rows([score])
+    print_table([row | {"rows": n_rows}])
 
 
 @app.command()
@@ -250,7 +247,7 @@ def merge(
 
     gaussify merge north-model south-model --out both-model
     """
-    tables = _tables("merge")
+    tables = tables_for("merge")
     if (out / tables.MODEL_FILE).exists() and not overwrite:
         raise InvalidArgumentError(f"There is a model in {out} already; add --overwrite, or choose another --out.")
     merged = tables.TableModel.load(first).merge(tables.TableModel.load(second))
@@ -269,7 +266,7 @@ def info(model: Model, as_json: Json = False, verbose: Verbose = False) -> None:
 
     gaussify info penguins-model --json
     """
-    tables = _tables("info")
+    tables = tables_for("info")
     loaded = tables.TableModel.load(model)
     facts = tables.describe(loaded)
     if as_json:
@@ -295,7 +292,7 @@ def info(model: Model, as_json: Json = False, verbose: Verbose = False) -> None:
         typer.echo(f"{len(columns) - len(shown)} more columns with --verbose.", err=True)
 
 
-def _tables(command: str) -> Any:
+def tables_for(command: str) -> Any:
     """The package of tables, or what to install for it."""
     for module in _NEEDED:
         import_optional(module, extra="table", needed_by=f"gaussify {command}")

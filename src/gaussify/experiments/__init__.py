@@ -5,6 +5,7 @@ from gaussify.experiments import _active_speed as _active_speed
 from gaussify.experiments import _active_toy as _active_toy
 from gaussify.experiments import _densities as _densities
 from gaussify.experiments import _digits as _digits
+from gaussify.experiments import _digits_stream as _digits_stream
 from gaussify.experiments import _drift as _drift
 from gaussify.experiments import _gp_speed as _gp_speed
 from gaussify.experiments import _gpc_landscape as _gpc_landscape

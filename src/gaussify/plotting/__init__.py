@@ -3,7 +3,7 @@
 Drawing needs matplotlib: ``pip install "gaussify[plot]"``.
 """
 
-from gaussify.plotting._page import Page, figure_html, figures_html, paragraph_html, table_html, tiles_html
+from gaussify.plotting._page import Page, figure_html, figures_html, image_html, paragraph_html, table_html, tiles_html
 from gaussify.plotting._reliability import ReliabilityDisplay
 from gaussify.plotting._style import METHOD_COLOURS, SERIES_COLOURS, figure_file, plain_log_ticks
 
@@ -15,6 +15,7 @@ __all__ = [
     "figure_file",
     "figure_html",
     "figures_html",
+    "image_html",
     "paragraph_html",
     "plain_log_ticks",
     "table_html",

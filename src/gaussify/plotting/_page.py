@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from gaussify._optional import import_optional
@@ -124,6 +125,20 @@ def figures_html(*figures: str) -> str:
     return f'<div class="figures">{"".join(figures)}</div>'
 
 
+def image_html(path: Path, description: str) -> str:
+    """Return a PNG file as a figure within the text.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "dot.png").write_bytes(b"png")
+    ...     image_html(Path(folder, "dot.png"), "a dot")
+    '<figure><img alt="a dot" src="data:image/png;base64,cG5n"></figure>'
+    """
+    return f"<figure>{_img(path.read_bytes(), 'png', description)}</figure>"
+
+
 class DrawnFigure:
     """A figure to be drawn on, and then the HTML of it."""
 
@@ -150,11 +165,12 @@ def figure_html(description: str, *, width: float = 4.6, height: float = 3.2, **
         yield drawn
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    data = base64.b64encode(buffer.getvalue()).decode()
-    source = f"data:image/svg+xml;base64,{data}"
-    drawn.html = (
-        f'<figure style="--width: {round(120 * width)}px"><img alt="{escape(description)}" src="{source}"></figure>'
-    )
+    picture = _img(buffer.getvalue(), "svg+xml", description)
+    drawn.html = f'<figure style="--width: {round(120 * width)}px">{picture}</figure>'
+
+
+def _img(data: bytes, kind: str, description: str) -> str:
+    return f'<img alt="{escape(description)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
 
 
 def _cell(value: Any) -> str:

@@ -18,7 +18,16 @@ from gaussify.tables._files import (
 from gaussify.tables._model import MODEL_FILE, REPORT_FILE, LearntRows, TableModel, labelled
 from gaussify.tables._predicting import evaluated, predicted
 from gaussify.tables._report import describe, report_html
-from gaussify.tables._training import FitOptions, FittedTable, HeldOut, ModelKind, Score, fit_like, fit_table
+from gaussify.tables._training import (
+    FitOptions,
+    FittedTable,
+    HeldOut,
+    ModelKind,
+    Score,
+    fit_like,
+    fit_table,
+    score_rows,
+)
 
 __all__ = [
     "MODEL_FILE",
@@ -49,5 +58,6 @@ __all__ = [
     "replacing",
     "report_html",
     "require_column",
+    "score_rows",
     "write_rows",
 ]

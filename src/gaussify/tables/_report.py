@@ -19,7 +19,7 @@ from gaussify.plotting import (
 )
 from gaussify.tables._columns import ColumnKind
 from gaussify.tables._model import TableModel
-from gaussify.tables._training import FittedTable, HeldOut
+from gaussify.tables._training import FittedTable, HeldOut, score_rows
 
 _RIGHT, _WRONG = "#0072B2", "#D55E00"
 _MOST_DRAWN = 30  # classes
@@ -64,8 +64,7 @@ def _scores(page: Page, fitted: FittedTable) -> None:
         "rows to learn from": f"{fitted.n_train:,}",
         "rows held out": f"{len(fitted.held_out.labels):,}",
     }
-    names = {"name": "model", "nll": "NLL", "ece": "ECE", "brier": "Brier", "seconds": "seconds to fit"}
-    rows = [{names.get(key, key): value for key, value in score._asdict().items()} for score in fitted.scores]
+    rows = score_rows(fitted.scores)
     best = int(np.argmin([score.nll for score in fitted.scores]))
     parts = [tiles_html(numbers)]
     if len(rows) > 1:

@@ -85,6 +85,28 @@ class Score(NamedTuple):
         return cls(name, accuracy, nll, ece, brier, seconds)
 
 
+def score_rows(scores: Sequence[Score]) -> list[dict[str, Any]]:
+    """Return scores under the names that people read.
+
+    Examples
+    --------
+    >>> score_rows([Score("coin", 0.5, 0.69, 0.0, 0.5)])
+    [{'model': 'coin', 'accuracy': 0.5, 'NLL': 0.69, 'ECE': 0.0, 'Brier': 0.5}]
+    """
+    rows = [
+        {
+            "model": score.name,
+            "accuracy": score.accuracy,
+            "NLL": score.nll,
+            "ECE": score.ece,
+            "Brier": score.brier,
+            "seconds to fit": score.seconds,
+        }
+        for score in scores
+    ]
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
 class HeldOut(NamedTuple):
     """Rows that took no part in training, and how they were predicted."""
 
