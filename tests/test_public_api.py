@@ -23,6 +23,7 @@ PACKAGES = [
     "gaussify.nn.functional",
     "gaussify.plotting",
     "gaussify.posterior",
+    "gaussify.tables",
 ]
 PUBLIC = sorted(
     {
@@ -32,7 +33,7 @@ PUBLIC = sorted(
         if inspect.isclass(value := getattr(importlib.import_module(package), name)) or inspect.isfunction(value)
     }
 )
-HEAVY = ["gpytorch", "matplotlib", "pandas", "polars", "river", "sklearn", "typer"]
+HEAVY = ["gpytorch", "matplotlib", "pandas", "polars", "pyarrow", "river", "sklearn", "typer"]
 ESTIMATORS = {
     "ActiveLearner",
     "BayesianLogisticRegression",

@@ -8,9 +8,10 @@ import json
 import os
 import secrets
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError
@@ -58,10 +59,27 @@ def write_model(
         "digest": _digest(text, tensors),
     }
     data = format_tensors(tensors, {_KEY: json.dumps(header)})
+    with replacing(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Give a file that takes the place of ``path`` once it is complete, and leaves nothing behind otherwise.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder, "greeting.txt")) as file:
+    ...         _ = file.write(b"hello")
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['greeting.txt']
+    """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with open(beside, "xb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

@@ -27,3 +27,7 @@ class JitterWarning(UserWarning):
 
 class ModelFileError(GaussifyError, ValueError):
     """A file does not hold a model that this version can read: truncated, altered, newer, or of another kind."""
+
+
+class TableError(GaussifyError, ValueError):
+    """A file is not a table, or a table has not the columns or cells that are needed."""

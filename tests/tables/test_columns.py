@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gaussify.tables import ColumnKind, TableError, learn_column
+from gaussify.exceptions import TableError
+from gaussify.tables import ColumnKind, learn_column
 from gaussify.tables._columns import as_seconds, unpack_column
 
 MANY = [f"text {i}" for i in range(30)]

@@ -9,7 +9,8 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from gaussify.tables import TableEncoder, TableError
+from gaussify.exceptions import TableError
+from gaussify.tables import TableEncoder
 
 CELLS = {"age": [20.0, None, 40.0, 33.0], "fruit": ["fig", "pear", "plum", "fig"], "paid": [True, False, True, True]}
 

@@ -9,7 +9,8 @@ import pytest
 from pyarrow import parquet
 
 import gaussify.tables._files as files
-from gaussify.tables import TableError, open_table, read_table, write_rows
+from gaussify.exceptions import TableError
+from gaussify.tables import open_table, read_table, write_rows
 
 ROWS = {"name": ["Ann", "Bob, the second", None], "age": ["31", None, "7.5"]}
 CSV = 'name,age\nAnn,31\n"Bob, the second",\nNA, 7.5 \n'

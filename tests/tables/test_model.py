@@ -7,13 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gaussify.exceptions import InvalidArgumentError, ModelFileError
+from gaussify.exceptions import InvalidArgumentError, ModelFileError, TableError
 from gaussify.gp import GPClassifier
 from gaussify.tables import (
     MODEL_FILE,
     FitOptions,
     ModelKind,
-    TableError,
     TableModel,
     evaluated,
     fit_like,

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gaussify._persistence import replacing
 from gaussify.cli._app import app
 from gaussify.cli._reproduce import print_table, reproduce_steps
 from gaussify.cli._tables import tables_for
@@ -62,7 +63,7 @@ def demo(
         summary = reproduce_steps(name, "laptop", out, fresh=True)
         picture = out / name / "laptop" / f"{name.replace('-', '_')}.png"
         page.section(title, paragraph_html(words, is_pale=True), image_html(picture, title), table_html(summary))
-    with tables.replacing(out / _PAGE) as file:
+    with replacing(out / _PAGE) as file:
         file.write(page.html().encode())
     typer.echo(f"\nAll of this is on one page: {out / _PAGE}", err=True)
 
@@ -77,7 +78,7 @@ def _fit_table(tables: Any, folder: Path) -> list[dict[str, Any]]:
     table = pa.table(columns | {"diagnosis": data.target_names[data.target]})
     fitted = tables.fit_table(table, "diagnosis", source="breast cancer")
     fitted.model.save(folder)
-    with tables.replacing(folder / tables.REPORT_FILE) as file:
+    with replacing(folder / tables.REPORT_FILE) as file:
         file.write(tables.report_html(fitted, "the breast cancer table of scikit-learn").encode())
     return tables.score_rows(fitted.scores)
 

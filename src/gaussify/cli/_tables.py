@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gaussify._optional import import_optional
+from gaussify._persistence import replacing
 from gaussify.cli._app import app
 from gaussify.cli._reproduce import print_table
-from gaussify.exceptions import InvalidArgumentError
+from gaussify.exceptions import InvalidArgumentError, TableError
 
 _NEEDED = ("pyarrow", "matplotlib")
 
@@ -99,7 +100,7 @@ def fit(
         report("report", 0.0)
         page = tables.report_html(fitted, source)
         fitted.model.save(folder)
-        with tables.replacing(folder / tables.REPORT_FILE) as file:
+        with replacing(folder / tables.REPORT_FILE) as file:
             file.write(page.encode())
     facts = tables.describe(fitted.model)
     if as_json:
@@ -167,7 +168,7 @@ def predict(
         rows = predictions()
         first = next(rows, None)
         if first is None:
-            raise tables.TableError("The table has no rows to predict.")
+            raise TableError("The table has no rows to predict.")
         with tables.write_rows(out, first.schema) as writer:
             for batch in chain([first], rows):
                 writer.write_batch(batch)

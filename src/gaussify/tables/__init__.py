@@ -8,11 +8,9 @@ from gaussify.tables._columns import Column, ColumnKind, learn_column
 from gaussify.tables._encoder import TableEncoder, as_table, require_column
 from gaussify.tables._files import (
     STANDARD_STREAM,
-    TableError,
     TableReader,
     open_table,
     read_table,
-    replacing,
     write_rows,
 )
 from gaussify.tables._model import MODEL_FILE, REPORT_FILE, LearntRows, TableModel, labelled
@@ -42,7 +40,6 @@ __all__ = [
     "ModelKind",
     "Score",
     "TableEncoder",
-    "TableError",
     "TableModel",
     "TableReader",
     "as_table",
@@ -55,7 +52,6 @@ __all__ = [
     "open_table",
     "predicted",
     "read_table",
-    "replacing",
     "report_html",
     "require_column",
     "score_rows",

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from gaussify.tables._files import TableError
+from gaussify.exceptions import TableError
 
 _TRUE, _FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 _LARGEST = 1e100
@@ -35,7 +35,13 @@ _FORMATS = tuple(
 
 
 class ColumnKind(StrEnum):
-    """What a column holds."""
+    """What a column holds.
+
+    Examples
+    --------
+    >>> ColumnKind("date") is ColumnKind.DATE
+    True
+    """
 
     NUMBER = "number"
     """Anything that can be ordered and added."""
@@ -51,7 +57,13 @@ class ColumnKind(StrEnum):
 
 @dataclass(frozen=True)
 class Column:
-    """A column, as it was learnt."""
+    """A column, as it was learnt.
+
+    Examples
+    --------
+    >>> isinstance(learn_column("age", pa.array([31, 7])), Column)
+    True
+    """
 
     kind: ClassVar[ColumnKind]
     name: str
@@ -294,6 +306,11 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
         Of any type; text is looked at for truth values, numbers and dates.
     is_category : bool
         Take numbers for names of categories.
+
+    Examples
+    --------
+    >>> [str(learn_column("x", pa.array(cells)).kind) for cells in (["1", "5"], ["no", "yes"], ["2024-05-01", None])]
+    ['number', 'boolean', 'date']
     """
     if cells.null_count == len(cells):
         return IgnoredColumn(name, "no cell is filled")
@@ -345,7 +362,7 @@ def as_numbers(cells: pa.Array, name: str) -> Float[np.ndarray, " n"]:
     >>> as_numbers(pa.array(["old"]), "age")
     Traceback (most recent call last):
         ...
-    gaussify.tables._files.TableError: Column 'age' must hold numbers, as it did in training; got 'old'.
+    gaussify.exceptions.TableError: Column 'age' must hold numbers, as it did in training; got 'old'.
     """
     numbers = _numbers(cells)
     if numbers is None:

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from gaussify.exceptions import TableError
 from gaussify.tables._columns import CategoryColumn, Column, ColumnKind, learn_column, unpack_column
-from gaussify.tables._files import TableError
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -130,7 +130,7 @@ def require_column(name: str, names: Iterable[str], *, because: str = "") -> Non
     >>> require_column("colour", ["size", "color"])
     Traceback (most recent call last):
         ...
-    gaussify.tables._files.TableError: The table has no column 'colour'. Did you mean 'color'?
+    gaussify.exceptions.TableError: The table has no column 'colour'. Did you mean 'color'?
     """
     names = list(names)
     if name in names:

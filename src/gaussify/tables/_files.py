@@ -8,7 +8,6 @@ import csv
 import gzip
 import io
 import os
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +19,8 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from gaussify.exceptions import GaussifyError
+from gaussify._persistence import replacing
+from gaussify.exceptions import TableError
 
 STANDARD_STREAM = "-"
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "?")
@@ -31,10 +31,6 @@ _PEEK = 1 << 20  # bytes within which a header ends
 _BLOCK = 1 << 22  # bytes of text at a time
 _BATCH = 1 << 14  # rows of Parquet at a time
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
-
-
-class TableError(GaussifyError, ValueError):
-    """A file is not a table, or a table has not the columns or cells that are needed."""
 
 
 class TableReader(NamedTuple):
@@ -57,12 +53,22 @@ class TableReader(NamedTuple):
 
 @contextmanager
 def open_table(source: str | os.PathLike[str]) -> Iterator[TableReader]:
-    """Open a table, standard input if it is ``-``; the format is seen from the contents.
+    r"""Open a table, standard input if it is ``-``; the format is seen from the contents.
 
     Raises
     ------
     TableError
         If it is not a table; in the midst of its rows, too.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "table.csv")
+    ...     _ = path.write_text("a;b\n1;2\n")
+    ...     with open_table(path) as reader:
+    ...         print(sum(batch.num_rows for batch in reader.batches))
+    1
     """
     name = "standard input" if os.fspath(source) == STANDARD_STREAM else os.fspath(source)
     with _opened(source) as raw, _explained(name):
@@ -125,21 +131,6 @@ def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[An
             options = arrow_csv.WriteOptions(delimiter="\t" if ending == [".tsv"] else ",")
             with arrow_csv.CSVWriter(out, schema, write_options=options) as writer:
                 yield writer
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Give a file that takes the place of ``path`` once it is complete, and leaves nothing behind otherwise."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with open(beside, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

@@ -13,13 +13,12 @@ from sklearn.pipeline import Pipeline
 
 from gaussify._estimators import unpacking
 from gaussify._persistence import read_model, write_model
-from gaussify.exceptions import InvalidArgumentError
+from gaussify.exceptions import InvalidArgumentError, TableError
 from gaussify.gp import GPClassifier
 from gaussify.likelihoods import ProbabilityUncertainty
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.tables._columns import as_words
 from gaussify.tables._encoder import TableEncoder, as_table, require_column
-from gaussify.tables._files import TableError
 
 MODEL_FILE, REPORT_FILE = "model.safetensors", "report.html"
 _KIND, _FORMAT = "TableModel", 1
@@ -29,7 +28,13 @@ Classifier = BayesianLogisticRegression | GPClassifier
 
 
 class LearntRows(NamedTuple):
-    """Rows that a model has learnt from at one time."""
+    """Rows that a model has learnt from at one time.
+
+    Examples
+    --------
+    >>> LearntRows.of("birds.csv", 100).n_rows
+    100
+    """
 
     key: str
     """By which they are known again in another model."""

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gaussify.exceptions import TableError
 from gaussify.tables._encoder import as_table
-from gaussify.tables._files import TableError
 from gaussify.tables._model import TableModel, labelled
 from gaussify.tables._training import Score
 

@@ -186,7 +186,16 @@ def _learnt(page: Page, fitted: FittedTable, source: str) -> None:
 
 
 def describe(model: TableModel) -> dict[str, str]:
-    """Return what a model is, in words."""
+    """Return what a model is, in words.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from gaussify.tables import FitOptions, fit_table
+    >>> table = pa.table({"x": [float(i) for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
+    >>> describe(fit_table(table, "y", FitOptions(model="linear", compare=False)).model)["predicts"]
+    'y (2 classes)'
+    """
     classifier = model.classifier
     alpha_eps = np.atleast_1d(classifier.alpha_eps_)
     used = [column for column in model.encoder.columns_ if column.features()]

@@ -17,10 +17,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gaussify import metrics
+from gaussify._validation import check_option
+from gaussify.exceptions import TableError
 from gaussify.gp import GPClassifier
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.tables._encoder import TableEncoder
-from gaussify.tables._files import TableError
 from gaussify.tables._model import Classifier, LearntRows, TableModel, labelled
 
 _N_INDUCING = 200
@@ -34,7 +35,13 @@ Report = Callable[[str, float], None]
 
 
 class ModelKind(StrEnum):
-    """What to fit."""
+    """What to fit.
+
+    Examples
+    --------
+    >>> [str(kind) for kind in ModelKind]
+    ['auto', 'linear', 'gp']
+    """
 
     AUTO = "auto"
     """Whichever predicts rows better that neither has seen."""
@@ -45,9 +52,15 @@ class ModelKind(StrEnum):
 
 
 class FitOptions(NamedTuple):
-    """How to fit."""
+    """How to fit.
 
-    model: ModelKind = ModelKind.AUTO
+    Examples
+    --------
+    >>> FitOptions(ModelKind.LINEAR, ignored=["id"]).test_share
+    0.2
+    """
+
+    model: ModelKind | str = ModelKind.AUTO
     categories: Sequence[str] = ()
     ignored: Sequence[str] = ()
     test_share: float = 0.2
@@ -62,7 +75,13 @@ class FitOptions(NamedTuple):
 
 
 class Score(NamedTuple):
-    """How well rows held out are predicted."""
+    """How well rows held out are predicted.
+
+    Examples
+    --------
+    >>> Score.of("coin", [[0.5, 0.5], [0.5, 0.5]], [0, 1]).nll
+    0.69
+    """
 
     name: str
     accuracy: float
@@ -108,7 +127,13 @@ def score_rows(scores: Sequence[Score]) -> list[dict[str, Any]]:
 
 
 class HeldOut(NamedTuple):
-    """Rows that took no part in training, and how they were predicted."""
+    """Rows that took no part in training, and how they were predicted.
+
+    Examples
+    --------
+    >>> HeldOut(pa.table({"x": [1.5]}), np.array([0]), np.array([[0.9, 0.1]])).rows.num_rows
+    1
+    """
 
     rows: pa.Table
     labels: Int[np.ndarray, " n"]
@@ -116,7 +141,13 @@ class HeldOut(NamedTuple):
 
 
 class FittedTable(NamedTuple):
-    """What a fit ends with."""
+    """What a fit ends with.
+
+    Examples
+    --------
+    >>> FittedTable._fields[:3]
+    ('model', 'scores', 'held_out')
+    """
 
     model: TableModel
     scores: list[Score]
@@ -164,6 +195,7 @@ def fit_table(
     (['gaussify', 'gradient boosting', 'logistic regression', 'majority class'], 30)
     """
     report = report or (lambda what, share: None)
+    kind = check_option(options.model, ModelKind, name="model", owner="FitOptions")
     rows, labels = labelled(table, target)
     classes, y, counts = np.unique(labels, return_inverse=True, return_counts=True)
     _check_labels(classes, counts, target)
@@ -173,7 +205,7 @@ def fit_table(
     X = encoder.transform(rows.take(train))
     held_out = rows.take(test)
     X_test = encoder.transform(held_out)
-    kind, compared = options.model, dict[str, float]()
+    compared: dict[str, float] = {}
     if kind is ModelKind.AUTO:
         kind, compared = _choose(X, y[train], options, report)
     start = time.perf_counter()
@@ -202,7 +234,16 @@ def fit_table(
 
 
 def fit_like(model: TableModel, table: pa.Table, *, source: str = "") -> TableModel:
-    """Return a model of other rows with the columns, features and hyperparameters of one there is, for merging."""
+    """Return a model of other rows with the columns, features and hyperparameters of one there is, for merging.
+
+    Examples
+    --------
+    >>> table = pa.table({"x": [float(i) for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
+    >>> model = fit_table(table, "y", FitOptions(ModelKind.LINEAR, compare=False)).model
+    >>> shard = fit_like(model, pa.table({"x": [3.5, 14.5], "y": ["low", "high"]}))
+    >>> model.merge(shard).n_rows
+    18
+    """
     rows, labels = labelled(table, model.target)
     if not len(labels):
         raise TableError(f"No row has a label in column {model.target!r}.")
