@@ -1,9 +1,11 @@
 """The Gaussians that labels give logits, in the forms in which losses need them: mean and precision."""
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -14,6 +16,8 @@ from gaussify.likelihoods import LikelihoodMethod
 from gaussify.matching import match
 
 Number = float | Tensor  # one for all classes, or a tensor with one for each
+Result = TypeVar("Result")
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class LabelGaussians(NamedTuple):
@@ -44,12 +48,12 @@ class LabelGaussians(NamedTuple):
         label_variance: float = 1.0,
     ) -> "LabelGaussians":
         """Return the Gaussians of class indices; smoothing spreads a part of each label evenly over all classes."""
-        spread = label_smoothing / n_classes
+        spread = label_smoothing / n_classes if label_smoothing else 0.0
         other, own = spread, 1.0 - label_smoothing + spread  # counts
         if method is LikelihoodMethod.GAUSS:
             return cls(other, 1.0 / label_variance, own, 1.0 / label_variance)
         if not isinstance(alpha_eps, Tensor):
-            return cls(*_fixed_gamma_targets(alpha_eps + other, method), *_fixed_gamma_targets(alpha_eps + own, method))
+            return cls(*fixed_gamma_targets(alpha_eps + other, method), *fixed_gamma_targets(alpha_eps + own, method))
         return cls(*gamma_targets(alpha_eps + other, method), *gamma_targets(alpha_eps + own, method))
 
     @property
@@ -62,6 +66,47 @@ class LabelGaussians(NamedTuple):
         other, own = half_log_variance(self.other_precision), half_log_variance(self.own_precision)
         total = other.sum() if isinstance(other, Tensor) and other.ndim else n_classes * other
         return total + of_labels(own - other, labels)
+
+    def of_rows(
+        self, labels: Int64[Tensor, " n"], logits: Float[Tensor, "n c"]
+    ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
+        """Return mean and precision for each logit, in operations that torch.compile makes one of with what follows."""
+        is_own = labels.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)
+        other_mean, other_precision, own_mean, own_precision = (
+            part if isinstance(part, Tensor) else logits.new_full((), part) for part in self
+        )
+        return torch.where(is_own, own_mean, other_mean), torch.where(is_own, own_precision, other_precision)
+
+
+class LabelTable(NamedTuple):
+    r"""The Gaussians of labels such that the loss is :math:`\sum_{nk}(s_{nk} f_{nk} - t_{nk})^2` plus a constant."""
+
+    scale: Float[Tensor, "c c"]
+    target: Float[Tensor, "c c"]
+    constant: Float[Tensor, ""]
+
+    @classmethod
+    def of_gaussians(
+        cls, gaussians: LabelGaussians, *, n_classes: int, n_rows: int, factor: float, dtype: torch.dtype
+    ) -> "LabelTable":
+        """Return the table of numbers, for a loss that is a factor times the sum over rows.
+
+        Examples
+        --------
+        >>> gaussians = LabelGaussians(other_mean=0.0, other_precision=2.0, own_mean=1.0, own_precision=8.0)
+        >>> LabelTable.of_gaussians(gaussians, n_classes=2, n_rows=1, factor=1.0, dtype=torch.float32).scale
+        tensor([[2., 1.],
+                [1., 2.]])
+        """
+        other_mean, other_precision, own_mean, own_precision = gaussians
+        others, own = np.ones((n_classes, n_classes)) - np.eye(n_classes), np.eye(n_classes)
+        scale = np.sqrt(0.5 * factor * (other_precision * others + own_precision * own))
+        other, own_part = half_log_variance(other_precision), half_log_variance(own_precision)
+        constant = factor * n_rows * ((n_classes - 1) * other + own_part)
+        with torch.inference_mode(False):  # tables outlive the call
+            # by NumPy, since torch's tensors would belong to the torch.func transform that is under way
+            parts = (scale, scale * (other_mean * others + own_mean * own), np.array(constant))
+            return cls(*(torch.from_numpy(part.astype(_NUMPY[dtype])) for part in parts))
 
 
 class BinaryGaussians(NamedTuple):
@@ -84,8 +129,8 @@ class BinaryGaussians(NamedTuple):
         if isinstance(alpha_eps, Tensor) or isinstance(beta_eps, Tensor):
             alpha, beta = torch.as_tensor(alpha_eps), torch.as_tensor(beta_eps)
             return cls(*beta_targets(alpha, beta + 1.0, method), *beta_targets(alpha + 1.0, beta, method))
-        of_0 = _fixed_beta_targets(alpha_eps, beta_eps + 1.0, method)
-        return cls(*of_0, *_fixed_beta_targets(alpha_eps + 1.0, beta_eps, method))
+        of_0 = fixed_beta_targets(alpha_eps, beta_eps + 1.0, method)
+        return cls(*of_0, *fixed_beta_targets(alpha_eps + 1.0, beta_eps, method))
 
 
 def of_labels(part: Number, labels: Int64[Tensor, "..."]) -> Number:
@@ -179,14 +224,56 @@ def _(
     return _opaque(*torch.broadcast_tensors(*parts), family, method), (0, 0)
 
 
+def fixed_gamma_targets(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
+    """Return mean and precision as numbers, which are constants of a compiled graph.
+
+    Examples
+    --------
+    >>> fixed_gamma_targets(0.1, LikelihoodMethod.LAPLACE)
+    (-2.3026, 0.1)
+    """
+    return _gamma_constants(concentration.hex(), method.value)
+
+
+def fixed_beta_targets(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
+    """Return mean and precision as numbers, which are constants of a compiled graph.
+
+    Examples
+    --------
+    >>> fixed_beta_targets(1.1, 0.1, LikelihoodMethod.LAPLACE)
+    (2.3979, 0.0917)
+    """
+    return _beta_constants(alpha.hex(), beta.hex(), method.value)
+
+
+def _is_constant(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Have torch.compile call a function once and keep what it returns.
+
+    Its arguments must be constants, too; a compiler takes the digits of a number (``hex``) for one, not the number.
+    """
+    # what torch.compiler.assume_constant_result does after importing all of torch's compiler
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@_is_constant
+def _gamma_constants(concentration: str, method: str) -> tuple[float, float]:
+    return _fixed_gamma(float.fromhex(concentration), LikelihoodMethod(method))
+
+
+@_is_constant
+def _beta_constants(alpha: str, beta: str, method: str) -> tuple[float, float]:
+    return _fixed_beta(float.fromhex(alpha), float.fromhex(beta), LikelihoodMethod(method))
+
+
 @lru_cache
-def _fixed_gamma_targets(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
+def _fixed_gamma(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
     mean, precision = gamma_targets(torch.tensor(concentration, dtype=torch.float64), method)
     return mean.item(), precision.item()
 
 
 @lru_cache
-def _fixed_beta_targets(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
+def _fixed_beta(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
     a, b = torch.tensor([alpha, beta], dtype=torch.float64)
     mean, precision = beta_targets(a, b, method)
     return mean.item(), precision.item()

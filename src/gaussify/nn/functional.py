@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,16 +19,18 @@ from torch import Tensor
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._squared_error import label_error_sum, label_errors
+from gaussify.nn._squared_error import label_errors, table_error_sum
 from gaussify.nn._targets import (
     BinaryGaussians,
     LabelGaussians,
+    LabelTable,
     beta_targets,
     gamma_targets,
     half_log_variance,
 )
 
 _SMALLEST = 1e-30
+_LARGEST_TABLE = 128  # classes; of more, a table of all is slower to read than made anew
 
 __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
 
@@ -91,6 +94,12 @@ def matched_cross_entropy(
     >>> matched_cross_entropy(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), method="laplace")
     tensor(10.3916)
     """
+    if type(alpha_eps) is float and weight is None and input.ndim == 2 and not torch.compiler.is_compiling():
+        loss = _loss_by_table(
+            input, target, ignore_index, (alpha_eps, method, reduction, label_smoothing, label_variance)
+        )
+        if loss is not None:
+            return loss
     owner = "matched_cross_entropy"
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
@@ -117,16 +126,15 @@ def matched_cross_entropy(
     gaussians = LabelGaussians.of_smoothed(
         chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=variance
     )
-    options = gaussians, weight, label_smoothing, how
-    if labels.is_cpu and not 0 <= ignore_index < n_classes and not torch.compiler.is_compiling():
-        with suppress(IndexError, RuntimeError):  # of a label outside: to be ignored, or wrong
-            return _shaped(_label_loss(logits, labels, *options, is_kept=None), target, how)
-    is_kept = labels != ignore_index
-    labels = torch.where(is_kept, labels, 0)
-    if labels.is_cpu and not torch.compiler.is_compiling():
-        with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
-            as_labels(labels, n_classes=n_classes, owner=owner)
-    return _shaped(_label_loss(logits, labels, *options, is_kept=is_kept), target, how)
+    is_kept = None
+    if not _are_classes(labels, n_classes) or 0 <= ignore_index < n_classes:
+        is_kept = labels != ignore_index
+        labels = torch.where(is_kept, labels, 0)
+        if labels.is_cpu and not torch.compiler.is_compiling():
+            with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
+                as_labels(labels, n_classes=n_classes, owner=owner)
+    losses = _label_losses(logits, labels, gaussians, weight, label_smoothing, how, is_kept=is_kept)
+    return losses.reshape(target.shape) if how is Reduction.NONE else losses
 
 
 def matched_binary_cross_entropy_with_logits(
@@ -246,7 +254,64 @@ def _binary_targets(
     return mean, of.precision_0 + (of.precision_1 - of.precision_0) * labels
 
 
-def _label_loss(
+def _loss_by_table(input: Tensor, target: Tensor, ignore_index: int, options: tuple[Any, ...]) -> Tensor | None:
+    """The mean or sum of class indices by the shortest way, where there is nothing to look out for."""
+    n_rows, n_classes = input.shape
+    if (
+        target.dtype is not torch.int64
+        or target.shape != (n_rows,)
+        or not n_rows
+        or not 2 <= n_classes <= _LARGEST_TABLE
+        or 0 <= ignore_index < n_classes
+        or not target.is_cpu
+    ):
+        return None
+    logits = _full_precision(input)
+    try:
+        table = _label_table(n_rows, n_classes, logits.dtype, *options)
+        return None if table is None else table_error_sum(logits, target, table)
+    except (IndexError, TypeError):  # of a label outside: to be ignored, or wrong; of options that are anything
+        return None
+
+
+@lru_cache(maxsize=64)
+def _label_table(
+    n_rows: int,
+    n_classes: int,
+    dtype: torch.dtype,
+    alpha_eps: float,
+    method: str,
+    reduction: str,
+    label_smoothing: float,
+    label_variance: float,
+) -> LabelTable | None:
+    """The Gaussians of all labels, checked and matched once; None where there is no sum, or an option is wrong."""
+    fractions = isinstance(label_smoothing, float | int) and 0.0 <= label_smoothing <= 1.0
+    positive = 0.0 < alpha_eps < math.inf and isinstance(label_variance, float | int) and 0.0 < label_variance < math.inf
+    known = method in list(LikelihoodMethod) and reduction in (Reduction.MEAN, Reduction.SUM)
+    if not (fractions and positive and known and dtype in (torch.float32, torch.float64)):
+        return None
+    gaussians = LabelGaussians.of_smoothed(
+        LikelihoodMethod(method),
+        alpha_eps,
+        n_classes=n_classes,
+        label_smoothing=label_smoothing,
+        label_variance=label_variance,
+    )
+    factor = 1.0 / n_rows if reduction == Reduction.MEAN else 1.0
+    return LabelTable.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=dtype)
+
+
+def _are_classes(labels: Tensor, n_classes: int) -> bool:
+    """Whether all labels are known to be classes, none to be ignored."""
+    if labels.is_cpu and not torch.compiler.is_compiling():
+        with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at, or of no labels
+            smallest, largest = labels.aminmax()
+            return 0 <= smallest.item() and largest.item() < n_classes
+    return False
+
+
+def _label_losses(
     logits: Tensor,
     labels: Tensor,
     gaussians: LabelGaussians,
@@ -256,14 +321,9 @@ def _label_loss(
     *,
     is_kept: Tensor | None,
 ) -> Tensor:
-    normaliser = gaussians.log_normaliser(labels, logits.shape[1])
-    are_alike = weight is None and is_kept is None
-    if are_alike and how is not Reduction.NONE and not isinstance(normaliser, Tensor):
-        n = len(labels)
-        mean_factor = 1.0 / n if n else math.nan
-        factor, shift = (mean_factor, normaliser) if how is Reduction.MEAN else (1.0, n * normaliser)
-        return label_error_sum(logits, labels, gaussians, factor, shift)
-    losses = label_errors(logits, labels, gaussians) + normaliser
+    losses = label_errors(logits, labels, gaussians) + gaussians.log_normaliser(labels, logits.shape[1])
+    if weight is None and is_kept is None:
+        return _reduced(losses, how, losses.shape)
     count = torch.ones_like(losses) if weight is None else weight.to(losses)[labels]
     if weight is not None:  # of a smoothed label, as that of its classes
         losses = losses * ((1.0 - label_smoothing) * count + label_smoothing * weight.to(losses).mean())
@@ -276,11 +336,6 @@ def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int]) -> Tensor:
     if how is Reduction.NONE:
         return losses.reshape(shape)
     return losses.sum() if how is Reduction.SUM else losses.mean()
-
-
-def _shaped(loss: Tensor, target: Tensor, how: Reduction) -> Tensor:
-    """The losses of rows as labels are."""
-    return loss.reshape(target.shape) if how is Reduction.NONE else loss
 
 
 def _check_values(values: Tensor, *, name: str, owner: str, **limits: float) -> None:
@@ -336,8 +391,8 @@ def _soft_counts(input: Tensor, target: Tensor, label_smoothing: float, *, owner
 
 def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Sequence[int] = ()) -> Any:
     """A float, or a tensor beside the logits that keeps its graph."""
-    if torch.compiler.is_compiling():  # where values cannot be looked at, and numbers may stand for others
-        return value.to(like) if isinstance(value, Tensor) else like.new_full((), value)
+    if torch.compiler.is_compiling():  # where values cannot be looked at
+        return value.to(like) if isinstance(value, Tensor) else float(value)
     if type(value) is float and 0.0 < value < math.inf:  # which needs no tensor to be checked
         return value
     checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
