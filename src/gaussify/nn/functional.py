@@ -30,6 +30,7 @@ from gaussify.nn._targets import (
 )
 
 _SMALLEST = 1e-30
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _LARGEST_TABLE = 128  # classes; of more, a table of all is slower to read than made anew
 
 __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
@@ -94,12 +95,14 @@ def matched_cross_entropy(
     >>> matched_cross_entropy(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), method="laplace")
     tensor(10.3916)
     """
-    if type(alpha_eps) is float and weight is None and input.ndim == 2 and not torch.compiler.is_compiling():
-        loss = _loss_by_table(
-            input, target, ignore_index, (alpha_eps, method, reduction, label_smoothing, label_variance)
-        )
-        if loss is not None:
-            return loss
+    if type(alpha_eps) is float and weight is None and target.is_cpu and not torch.compiler.is_compiling():
+        options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
+        try:
+            table = _label_table(input.shape, input.dtype, target.shape, target.dtype, *options)
+            if table is not None:
+                return table_error_sum(input, target, table)
+        except (IndexError, TypeError):  # of a label outside: to be ignored, or wrong; of options that are anything
+            pass
     owner = "matched_cross_entropy"
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
@@ -254,42 +257,31 @@ def _binary_targets(
     return mean, of.precision_0 + (of.precision_1 - of.precision_0) * labels
 
 
-def _loss_by_table(input: Tensor, target: Tensor, ignore_index: int, options: tuple[Any, ...]) -> Tensor | None:
-    """The mean or sum of class indices by the shortest way, where there is nothing to look out for."""
-    n_rows, n_classes = input.shape
-    if (
-        target.dtype is not torch.int64
-        or target.shape != (n_rows,)
-        or not n_rows
-        or not 2 <= n_classes <= _LARGEST_TABLE
-        or 0 <= ignore_index < n_classes
-        or not target.is_cpu
-    ):
-        return None
-    logits = _full_precision(input)
-    try:
-        table = _label_table(n_rows, n_classes, logits.dtype, *options)
-        return None if table is None else table_error_sum(logits, target, table)
-    except (IndexError, TypeError):  # of a label outside: to be ignored, or wrong; of options that are anything
-        return None
-
-
 @lru_cache(maxsize=64)
 def _label_table(
-    n_rows: int,
-    n_classes: int,
+    shape: Sequence[int],
     dtype: torch.dtype,
+    label_shape: Sequence[int],
+    label_dtype: torch.dtype,
     alpha_eps: float,
     method: str,
+    ignore_index: int,
     reduction: str,
     label_smoothing: float,
     label_variance: float,
 ) -> LabelTable | None:
-    """The Gaussians of all labels, checked and matched once; None where there is no sum, or an option is wrong."""
-    fractions = isinstance(label_smoothing, float | int) and 0.0 <= label_smoothing <= 1.0
-    positive = 0.0 < alpha_eps < math.inf and isinstance(label_variance, float | int) and 0.0 < label_variance < math.inf
-    known = method in list(LikelihoodMethod) and reduction in (Reduction.MEAN, Reduction.SUM)
-    if not (fractions and positive and known and dtype in (torch.float32, torch.float64)):
+    """The Gaussians of all labels, checked and matched once; None where there is more to look out for."""
+    if len(shape) != 2 or label_shape != shape[:1] or dtype not in _FLOATS or label_dtype is not torch.int64:
+        return None
+    n_rows, n_classes = shape
+    has_table = n_rows > 0 and 2 <= n_classes <= _LARGEST_TABLE and not 0 <= ignore_index < n_classes
+    is_reduced = reduction in (Reduction.MEAN, Reduction.SUM)
+    are_allowed = (
+        method in list(LikelihoodMethod)
+        and 0.0 <= label_smoothing <= 1.0
+        and all(isinstance(number, float) and 0.0 < number < math.inf for number in (alpha_eps, label_variance))
+    )
+    if not (has_table and is_reduced and are_allowed):
         return None
     gaussians = LabelGaussians.of_smoothed(
         LikelihoodMethod(method),
@@ -299,7 +291,8 @@ def _label_table(
         label_variance=label_variance,
     )
     factor = 1.0 / n_rows if reduction == Reduction.MEAN else 1.0
-    return LabelTable.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=dtype)
+    full = torch.float64 if dtype is torch.float64 else torch.float32  # to which logits of half precision are promoted
+    return LabelTable.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=full)
 
 
 def _are_classes(labels: Tensor, n_classes: int) -> bool:
@@ -324,11 +317,13 @@ def _label_losses(
     losses = label_errors(logits, labels, gaussians) + gaussians.log_normaliser(labels, logits.shape[1])
     if weight is None and is_kept is None:
         return _reduced(losses, how, losses.shape)
-    count = torch.ones_like(losses) if weight is None else weight.to(losses)[labels]
+    count = is_kept
     if weight is not None:  # of a smoothed label, as that of its classes
-        losses = losses * ((1.0 - label_smoothing) * count + label_smoothing * weight.to(losses).mean())
+        of_rows = weight.to(losses)[labels]
+        losses = losses * ((1.0 - label_smoothing) * of_rows + label_smoothing * weight.to(losses).mean())
+        count = of_rows if is_kept is None else torch.where(is_kept, of_rows, 0.0)
     if is_kept is not None:
-        losses, count = torch.where(is_kept, losses, 0.0), torch.where(is_kept, count, 0.0)
+        losses = torch.where(is_kept, losses, 0.0)
     return losses.sum() / count.sum() if how is Reduction.MEAN else _reduced(losses, how, losses.shape)
 
 
