@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gaussify.nn._targets import LabelGaussians, LabelTable, of_labels
+from gaussify.nn._targets import BinaryConstants, LabelGaussians, LabelTable, of_labels
 
 
 def table_error_sum(
@@ -26,6 +26,18 @@ def table_error_sum(
     scaled = logits * torch.embedding(table.scale, labels)
     # torch.nn.functional.mse_loss would broadcast first, which takes longer than the loss itself
     return torch._C._nn.mse_loss(scaled, torch.embedding(table.target, labels), _SUM) + table.constant
+
+
+def error_sum(logits: Float[Tensor, "*n"], mean: Float[Tensor, "*n"], constants: BinaryConstants) -> Float[Tensor, ""]:
+    r"""Return :math:`\sum_n a\,(f_n - m_n)^2 + b`.
+
+    Examples
+    --------
+    >>> constants = BinaryConstants(torch.tensor(0.0), 1.0, factor=torch.tensor(2.0), constant=torch.tensor(0.5))
+    >>> error_sum(torch.tensor([3.0, 2.0]), torch.tensor([1.0, 2.0]), constants)
+    tensor(8.5000)
+    """
+    return torch.addcmul(constants.constant, torch._C._nn.mse_loss(logits, mean, _SUM), constants.factor)
 
 
 def label_errors(

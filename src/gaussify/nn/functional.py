@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
+from sys import float_info
 from typing import Any
 
 import torch
@@ -19,17 +20,19 @@ from torch import Tensor
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._squared_error import label_errors, table_error_sum
+from gaussify.nn._squared_error import error_sum, label_errors, squared_errors, table_error_sum
 from gaussify.nn._targets import (
+    BinaryConstants,
     BinaryGaussians,
     LabelGaussians,
     LabelTable,
+    beta_curve,
     beta_targets,
     gamma_targets,
     half_log_variance,
 )
 
-_SMALLEST = 1e-30
+_SMALLEST, _LARGEST = 1e-30, float_info.max
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _LARGEST_TABLE = 128  # classes; of more, a table of all is slower to read than made anew
 
@@ -115,13 +118,15 @@ def matched_cross_entropy(
     _check_weight(weight, n_classes, owner=owner)
     if target.is_floating_point():
         counts = _soft_counts(input, target, label_smoothing, owner=owner).to(logits.dtype)
-        total = counts.sum(-1, keepdim=True)
         if chosen is LikelihoodMethod.GAUSS:
+            total = counts.sum(-1, keepdim=True)
             _check_values(total, name="sums of rows of 'target'", owner=owner, minimum=_SMALLEST)
             mean, precision = counts / total, (total / variance).expand_as(counts)
+            normaliser = n_classes * half_log_variance(precision[:, 0])
         else:
-            mean, precision = gamma_targets(alpha_eps + counts, chosen)
-        losses = (0.5 * precision * (logits - mean).square() + half_log_variance(precision)).sum(-1)
+            mean, precision, log_precision = gamma_targets(alpha_eps + counts, chosen)
+            normaliser = torch.sub(0.5 * n_classes * math.log(2.0 * math.pi), log_precision.sum(-1), alpha=0.5)
+        losses = squared_errors(logits, mean, precision) + normaliser
         if weight is not None:
             losses = losses * (counts * weight.to(counts)).sum(-1)
         return _reduced(losses, how, _shape_of_rows(input))
@@ -184,6 +189,12 @@ def matched_binary_cross_entropy_with_logits(
     >>> matched_binary_cross_entropy_with_logits(torch.tensor([0.5]), torch.tensor([1.0]), method="gauss")
     tensor(1.0439)
     """
+    if type(alpha_eps) is float and weight is None and pos_weight is None and not torch.compiler.is_compiling():
+        options = alpha_eps, beta_eps, method, reduction, label_variance
+        with suppress(RuntimeError, TypeError):  # within torch.vmap, where values cannot be looked at; of odd options
+            constants = _binary_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
+            if constants is not None and target.is_cpu and not target.requires_grad and _are_0_or_1(target):
+                return error_sum(input, torch.add(constants.mean_0, target, alpha=constants.step), constants)
     owner = "matched_binary_cross_entropy_with_logits"
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
@@ -207,11 +218,6 @@ def matched_binary_cross_entropy_with_logits(
         mean, precision = labels, 1.0 / variance
     else:
         mean, precision = _binary_targets(labels, are_hard, chosen, alpha_eps, beta_eps)
-    if weight is None and pos_weight is None and not isinstance(precision, Tensor):
-        # one fused operation, as one precision serves all
-        error = torch.nn.functional.mse_loss(logits, mean, reduction=how.value)
-        n_summed = logits.numel() if how is Reduction.SUM else 1
-        return 0.5 * precision * error + n_summed * half_log_variance(precision)
     losses = 0.5 * precision * (logits - mean).square() + half_log_variance(precision)
     if weight is not None:
         losses = losses * weight
@@ -238,23 +244,57 @@ def _are_hard(target: Tensor, labels: Tensor, *, owner: str) -> bool:
     if torch.compiler.is_compiling():
         return not target.is_floating_point()
     with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
-        if not labels.requires_grad and torch.equal(labels.square(), labels):
+        if not labels.requires_grad and _are_0_or_1(labels):
             return True
     _check_values(labels, name="target", owner=owner, minimum=0.0, maximum=1.0)
     return False
+
+
+def _are_0_or_1(labels: Tensor) -> bool:
+    return torch.equal(labels * labels, labels)
+
+
+@lru_cache(maxsize=64)
+def _binary_constants(
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    label_shape: Sequence[int],
+    label_dtype: torch.dtype,
+    alpha_eps: float,
+    beta_eps: float | None,
+    method: str,
+    reduction: str,
+    label_variance: float,
+) -> BinaryConstants | None:
+    """The Gaussians of the labels 0 and 1, checked and matched once; None where there is more to look out for."""
+    is_reduced = reduction in (Reduction.MEAN, Reduction.SUM)
+    if label_shape != shape or not label_dtype is dtype in (torch.float32, torch.float64) or not is_reduced:
+        return None
+    numbers = (alpha_eps, label_variance)
+    if method not in BETA_METHODS or not all(isinstance(own, float) and 0.0 < own < math.inf for own in numbers):
+        return None
+    if method == LikelihoodMethod.GAUSS:
+        gaussians = BinaryGaussians(0.0, 1.0 / label_variance, 1.0, 1.0 / label_variance)
+    elif beta_eps in (None, alpha_eps):  # one precision serves all
+        gaussians = BinaryGaussians.of_labels(LikelihoodMethod(method), alpha_eps, alpha_eps)
+    else:
+        return None
+    n = math.prod(shape)
+    return BinaryConstants.of_gaussians(gaussians, n=n, is_mean=reduction == Reduction.MEAN, dtype=dtype) if n else None
 
 
 def _binary_targets(
     labels: Tensor, are_hard: bool, method: LikelihoodMethod, alpha_eps: Any, beta_eps: Any
 ) -> tuple[Tensor, Any]:
     """Mean and precision of each label; those that are all 0 or 1 have one of two."""
-    if not are_hard:
-        return beta_targets(alpha_eps + labels, beta_eps + (1.0 - labels), method)
-    of = BinaryGaussians.of_labels(method, alpha_eps, beta_eps)
-    mean = of.mean_0 + (of.mean_1 - of.mean_0) * labels
-    if isinstance(of.precision_0, float) and alpha_eps == beta_eps:
-        return mean, of.precision_0
-    return mean, of.precision_0 + (of.precision_1 - of.precision_0) * labels
+    are_fixed = isinstance(alpha_eps, float) and isinstance(beta_eps, float)
+    if are_hard:
+        of = BinaryGaussians.of_labels(method, alpha_eps, beta_eps)
+        mean = of.mean_0 + (of.mean_1 - of.mean_0) * labels
+        return mean, of.precision_0 + (of.precision_1 - of.precision_0) * labels
+    if are_fixed and not labels.requires_grad:
+        return beta_curve(alpha_eps, beta_eps, method, labels.dtype).of_labels(labels, alpha_eps, beta_eps)
+    return beta_targets(alpha_eps + labels, beta_eps + (1.0 - labels), method)
 
 
 @lru_cache(maxsize=64)
@@ -336,8 +376,10 @@ def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int]) -> Tensor:
 def _check_values(values: Tensor, *, name: str, owner: str, **limits: float) -> None:
     """Refuse numbers that are not finite or out of their limits, where values can be looked at."""
     if not torch.compiler.is_compiling():
-        with suppress(RuntimeError):  # within torch.vmap
-            as_floats(values, name=name, owner=owner, **limits)  # type: ignore[arg-type]
+        with suppress(RuntimeError):  # within torch.vmap, or of no values
+            smallest, largest = (value.item() for value in values.detach().aminmax())
+            if not (limits.get("minimum", -math.inf) <= smallest and largest <= limits.get("maximum", _LARGEST)):
+                as_floats(values, name=name, owner=owner, **limits)  # type: ignore[arg-type]
 
 
 def _full_precision(input: Tensor) -> Tensor:
