@@ -7,12 +7,18 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gaussify.nn._targets import BinaryConstants, LabelGaussians, LabelTable, of_labels
+from gaussify.nn._targets import (
+    CHUNK,
+    BinaryConstants,
+    CountConstants,
+    LabelGaussians,
+    LabelTable,
+    of_labels,
+    plain_gammas,
+)
 
 
-def table_error_sum(
-    logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], table: LabelTable
-) -> Float[Tensor, ""]:
+def table_error_sum(logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], table: LabelTable) -> Float[Tensor, ""]:
     r"""Return :math:`\sum_{nk}(s_{nk} f_{nk} - t_{nk})^2` plus a constant, scales and targets by label.
 
     Four operations and two for the derivative: of few logits, the time is that of calling them.
@@ -26,6 +32,20 @@ def table_error_sum(
     scaled = logits * torch.embedding(table.scale, labels)
     # torch.nn.functional.mse_loss would broadcast first, which takes longer than the loss itself
     return torch._C._nn.mse_loss(scaled, torch.embedding(table.target, labels), _SUM) + table.constant
+
+
+def count_error_sum(
+    logits: Float[Tensor, "n c"], counts: Float[Tensor, "n c"], constants: CountConstants
+) -> Float[Tensor, ""]:
+    r"""Return :math:`a\sum_{nk}\tfrac12 p_{nk}(f_{nk} - m_{nk})^2 + \tfrac12\log 2\pi v_{nk}`, by counts.
+
+    Examples
+    --------
+    >>> constants = CountConstants.of_method(LikelihoodMethod.LAPLACE, 1.0, n=2, factor=1.0, dtype=torch.float32)
+    >>> count_error_sum(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), constants)  # 2 + log(2 pi)
+    tensor(3.8379)
+    """
+    return _CountErrorSum.apply(logits, counts, constants)
 
 
 def error_sum(logits: Float[Tensor, "*n"], mean: Float[Tensor, "*n"], constants: BinaryConstants) -> Float[Tensor, ""]:
@@ -76,26 +96,57 @@ def squared_errors(
 _SUM = 2  # reduction, as torch numbers them
 
 
-class _SquaredErrors(torch.autograd.Function):
-    """Half the weighted sums of squares, in place, which leaves one product to do for the derivative.
+class _CountErrorSum(torch.autograd.Function):
+    """A weighted sum of squares, in place, which leaves one product to do for the derivative.
 
-    The derivative of the derivative is that of plain operations.
+    In chunks that stay in the cache: fresh memory costs more than what is computed in it.
     """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, counts: Tensor, constants: CountConstants) -> Tensor:
+        slope = torch.empty_like(logits)
+        n_rows = max(1, CHUNK // logits.shape[1])
+        tensors = (logits, counts, slope)
+        chunks = [tensors] if len(logits) <= n_rows else zip(*(part.split(n_rows) for part in tensors), strict=True)
+        sums = [_slope_and_sum(*chunk, constants) for chunk in chunks]
+        ctx.save_for_backward(logits, counts)
+        ctx.rest = slope, constants
+        twice = sums[0] if len(sums) == 1 else torch.stack(sums).sum()
+        return torch.addcmul(constants.constant, twice, constants.factor, value=0.5)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (logits, counts), (slope, constants) = ctx.saved_tensors, ctx.rest
+        if torch.is_grad_enabled():  # for the derivative of the derivative
+            precision = plain_gammas(counts + constants.alpha_eps, constants.method, torch.sum)[1]
+            slope = slope + precision * (logits.detach() - logits)
+        return slope * (grad * -constants.factor), None, None
+
+
+def _slope_and_sum(logits: Tensor, counts: Tensor, slope: Tensor, constants: CountConstants) -> Tensor:
+    r"""Write :math:`p\,(m - f)`, and return :math:`\sum p\,(m - f)^2 - \log p`."""
+    mean, precision, log_precision = plain_gammas(counts + constants.alpha_eps, constants.method, torch.sum)
+    residual = mean.sub_(logits)
+    torch.mul(residual, precision, out=slope)
+    return residual.mul_(slope).sum().sub_(log_precision)
+
+
+class _SquaredErrors(torch.autograd.Function):
+    """The same for given Gaussians, of each row."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
         residual = logits - mean
         slope = residual * precision
-        ctx.save_for_backward(logits, mean, precision)
+        ctx.save_for_backward(logits, precision)
         ctx.slope = slope
         return residual.mul_(slope).sum(-1).mul_(0.5)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        slope = ctx.slope
+        (logits, precision), slope = ctx.saved_tensors, ctx.slope
         if torch.is_grad_enabled():
-            logits, mean, precision = ctx.saved_tensors
-            slope = (logits - mean) * precision
+            slope = slope + precision * (logits - logits.detach())
         return slope * grad.unsqueeze(-1), None, None
 
 

@@ -1,7 +1,7 @@
 """The Gaussians that labels give logits, in the forms in which losses need them: mean and precision."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ from gaussify.matching import match
 
 Number = float | Tensor  # one for all classes, or a tensor with one for each
 Result = TypeVar("Result")
+CHUNK = 2**16  # numbers, of which those of one operation after the other stay in the cache
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2, B_4, ...
 _PIECE = 1.0 / 32.0  # length of a piece of a curve, for which six nodes give float64 and four float32
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
@@ -105,10 +106,24 @@ class LabelTable(NamedTuple):
         scale = np.sqrt(0.5 * factor * (other_precision * others + own_precision * own))
         other, own_part = half_log_variance(other_precision), half_log_variance(own_precision)
         constant = factor * n_rows * ((n_classes - 1) * other + own_part)
-        with torch.inference_mode(False):  # tables outlive the call
-            # by NumPy, since torch's tensors would belong to the torch.func transform that is under way
-            parts = (scale, scale * (other_mean * others + own_mean * own), np.array(constant))
-            return cls(*(torch.from_numpy(part.astype(_NUMPY[dtype])) for part in parts))
+        return cls(*_tensors((scale, scale * (other_mean * others + own_mean * own), constant), dtype))
+
+
+class CountConstants(NamedTuple):
+    """What a sum over rows of counts needs beside the Gaussians of each row."""
+
+    method: LikelihoodMethod
+    alpha_eps: Float[Tensor, ""]
+    factor: Float[Tensor, ""]
+    constant: Float[Tensor, ""]
+
+    @classmethod
+    def of_method(
+        cls, method: LikelihoodMethod, alpha_eps: float, *, n: int, factor: float, dtype: torch.dtype
+    ) -> "CountConstants":
+        """Return them for n counts and a loss that is a factor times the sum over rows."""
+        numbers = alpha_eps, factor, factor * n * half_log_variance(1.0)
+        return cls(method, *_tensors(numbers, dtype))
 
 
 class BinaryGaussians(NamedTuple):
@@ -144,7 +159,9 @@ class BinaryConstants(NamedTuple):
     constant: Float[Tensor, ""]
 
     @classmethod
-    def of_gaussians(cls, gaussians: BinaryGaussians, *, n: int, is_mean: bool, dtype: torch.dtype) -> "BinaryConstants":
+    def of_gaussians(
+        cls, gaussians: BinaryGaussians, *, n: int, is_mean: bool, dtype: torch.dtype
+    ) -> "BinaryConstants":
         """Return the numbers for the mean or sum of n losses.
 
         Examples
@@ -155,10 +172,15 @@ class BinaryConstants(NamedTuple):
         """
         mean_0, precision, mean_1, _ = gaussians
         factor = 1.0 / n if is_mean else 1.0
-        with torch.inference_mode(False):  # constants outlive the call
-            numbers = mean_0, 0.5 * precision * factor, n * factor * half_log_variance(precision)
-            low, half_precision, constant = (torch.from_numpy(np.array(part, _NUMPY[dtype])) for part in numbers)
+        numbers = mean_0, 0.5 * precision * factor, n * factor * half_log_variance(precision)
+        low, half_precision, constant = _tensors(numbers, dtype)
         return cls(low, mean_1 - mean_0, half_precision, constant)
+
+
+def _tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:
+    """Tensors that outlive the call, also one within inference mode or a transform of torch.func."""
+    with torch.inference_mode(False):
+        return [torch.from_numpy(np.array(part, _NUMPY[dtype])) for part in parts]
 
 
 def of_labels(part: Number, labels: Int64[Tensor, "..."]) -> Number:
@@ -180,30 +202,46 @@ def half_log_variance(precision: Number) -> Number:
 
 
 def gamma_targets(
-    concentration: Float[Tensor, "*n"], method: LikelihoodMethod
-) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"], Float[Tensor, "*n"]]:
-    """Return mean, precision and its logarithm of the Gaussians that stand for logarithms of Gammas of rate one.
+    concentration: Float[Tensor, "*n c"], method: LikelihoodMethod
+) -> tuple[Float[Tensor, "*n c"], Float[Tensor, "*n c"], Float[Tensor, "*n"]]:
+    r"""Return mean and precision of the Gaussians that stand for logarithms of Gammas of rate one, and a sum for rows.
 
-    Without derivatives in as few operations as the closed forms have.
+    The sum is :math:`\tfrac12\sum_k\log 2\pi v_k`. Without derivatives, the closed forms in as few operations as they have;
+    :func:`matched_gammas` otherwise.
 
     Examples
     --------
     >>> gamma_targets(torch.tensor([0.1, 1.1]), LikelihoodMethod.LAPLACE)
-    (tensor([-2.3026,  0.0953]), tensor([0.1000, 1.1000]), tensor([-2.3026,  0.0953]))
+    (tensor([-2.3026,  0.0953]), tensor([0.1000, 1.1000]), tensor(2.9415))
     """
     if concentration.requires_grad:
         mean, precision = matched_gammas(concentration, method)
-        return mean, precision, precision.log()
+        return mean, precision, half_log_variance(precision).sum(-1)
+    mean, precision, log_precision = plain_gammas(concentration, method, lambda log: log.sum(-1))
+    return mean, precision, 0.5 * (concentration.shape[-1] * math.log(2.0 * math.pi) - log_precision)
+
+
+def plain_gammas(
+    concentration: Float[Tensor, "*n"], method: LikelihoodMethod, total: Callable[[Tensor], Tensor]
+) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"], Tensor]:
+    """Return mean and precision without derivatives, and a total of the logarithms of precisions; in place, as can be.
+
+    Examples
+    --------
+    >>> plain_gammas(torch.tensor([0.1, 1.1]), LikelihoodMethod.LAPLACE, torch.sum)
+    (tensor([-2.3026,  0.0953]), tensor([0.1000, 1.1000]), tensor(-2.2073))
+    """
     if method is LikelihoodMethod.MOMENT:
         mean, variance = digamma_and_trigamma(concentration)
-        return mean, variance.reciprocal(), -variance.log()
+        return mean, variance.reciprocal(), -total(variance.log())
     log = concentration.log()
     if method is LikelihoodMethod.LAPLACE:
-        return log, concentration, log
+        return log, concentration, total(log)
     if method is LikelihoodMethod.VARIATIONAL:
-        return torch.sub(log, concentration.reciprocal(), alpha=0.5), concentration, log
-    variance = concentration.reciprocal().log1p()
-    return torch.sub(log, variance, alpha=0.5), variance.reciprocal(), -variance.log()
+        log_precision = total(log)
+        return log.sub_(concentration.reciprocal(), alpha=0.5), concentration, log_precision
+    variance = concentration.reciprocal().log1p_()
+    return log.sub_(variance, alpha=0.5), variance.reciprocal(), -total(variance.log())
 
 
 def digamma_and_trigamma(a: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
@@ -226,15 +264,17 @@ def digamma_and_trigamma(a: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], F
     digamma, trigamma = torch.zeros_like(a), torch.zeros_like(a)
     for i in range(n):
         inverse = (a + i).reciprocal()
-        digamma, trigamma = digamma - inverse, torch.addcmul(trigamma, inverse, inverse)
+        digamma -= inverse
+        trigamma += inverse.square_()
     inverse = (a + n).reciprocal()
     square = inverse * inverse
     of_digamma, of_trigamma = torch.zeros_like(a), torch.zeros_like(a)
     for k in range(len(bernoulli), 0, -1):
-        of_digamma = (of_digamma + bernoulli[k - 1] / (2 * k)) * square
-        of_trigamma = (of_trigamma + bernoulli[k - 1]) * square
-    digamma = digamma - inverse.log() - torch.add(of_digamma, inverse, alpha=0.5)
-    return digamma, trigamma + torch.addcmul(0.5 * square, inverse, of_trigamma + 1.0)
+        of_digamma = of_digamma.add_(bernoulli[k - 1] / (2 * k)).mul_(square)
+        of_trigamma = of_trigamma.add_(bernoulli[k - 1]).mul_(square)
+    digamma -= of_digamma.add_(inverse, alpha=0.5).add_(inverse.log())
+    trigamma += of_trigamma.add_(1.0).mul_(inverse).add_(square, alpha=0.5)
+    return digamma, trigamma
 
 
 def matched_gammas(concentration: Float[Tensor, "*n"], method: LikelihoodMethod) -> tuple[Tensor, Tensor]:
@@ -359,10 +399,14 @@ class BetaCurve(NamedTuple):
     ) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
         """Return mean and precision of each label."""
         shape, labels = labels.shape, labels.reshape(-1)
-        logit = ((labels + alpha_eps) / ((1.0 - labels) + beta_eps)).log()
-        place = (logit - self.start) / _PIECE - 0.5
+        if not torch.compiler.is_compiling() and labels.numel() > CHUNK:
+            chunks = [self.of_labels(chunk, alpha_eps, beta_eps) for chunk in labels.split(CHUNK)]
+            mean, precision = (torch.cat(parts).reshape(shape) for parts in zip(*chunks, strict=True))
+            return mean, precision
+        logit = (labels + alpha_eps).div_((1.0 - labels).add_(beta_eps)).log_()
+        place = logit.mul_(1.0 / _PIECE).sub_(self.start / _PIECE + 0.5)
         piece = place.round().clamp(0.0, self.n_pieces - 1.0)
-        within, piece = place - piece, piece.long()
+        within, piece = place.sub_(piece), piece.long()
         mean, precision = (_polynomial(own, piece, within) for own in self.coefficients.to(labels.device).unbind())
         return mean.reshape(shape), precision.reshape(shape)
 
@@ -373,7 +417,7 @@ def _polynomial(
     """Horner's scheme, from the highest power down."""
     value, *rest = (own.index_select(0, piece) for own in coefficients.unbind())
     for coefficient in rest:
-        value = coefficient + value * within
+        value = value.mul_(within).add_(coefficient)
     return value
 
 
@@ -397,12 +441,10 @@ def _beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dty
     nodes = 0.5 * np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)  # within (-1/2, 1/2)
     logits = start + _PIECE * (np.arange(n_pieces)[:, None] + 0.5 + nodes)
     total = 1.0 + alpha_eps + beta_eps
-    with torch.inference_mode(False):  # curves outlive the call
-        a, b = (torch.from_numpy(total / (1.0 + np.exp(sign * logits))) for sign in (-1.0, 1.0))
-        values = [part.numpy() for part in beta_targets(a, b, method)]  # (n_pieces, n_nodes) each
-        through = np.linalg.inv(np.vander(nodes))
-        coefficients = np.stack([through @ part.T for part in values]).astype(_NUMPY[dtype])
-        return BetaCurve(start, n_pieces, torch.from_numpy(coefficients))
+    a, b = _tensors([total / (1.0 + np.exp(sign * logits)) for sign in (-1.0, 1.0)], torch.float64)
+    values = np.array([part.tolist() for part in beta_targets(a, b, method)])  # (2, n_pieces, n_nodes)
+    coefficients = np.linalg.inv(np.vander(nodes)) @ values.swapaxes(1, 2)
+    return BetaCurve(start, n_pieces, *_tensors([coefficients], dtype))
 
 
 @_is_constant

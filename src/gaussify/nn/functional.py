@@ -20,10 +20,11 @@ from torch import Tensor
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._squared_error import error_sum, label_errors, squared_errors, table_error_sum
+from gaussify.nn._squared_error import count_error_sum, error_sum, label_errors, squared_errors, table_error_sum
 from gaussify.nn._targets import (
     BinaryConstants,
     BinaryGaussians,
+    CountConstants,
     LabelGaussians,
     LabelTable,
     beta_curve,
@@ -101,11 +102,13 @@ def matched_cross_entropy(
     if type(alpha_eps) is float and weight is None and target.is_cpu and not torch.compiler.is_compiling():
         options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
         try:
-            table = _label_table(input.shape, input.dtype, target.shape, target.dtype, *options)
-            if table is not None:
-                return table_error_sum(input, target, table)
-        except (IndexError, TypeError):  # of a label outside: to be ignored, or wrong; of options that are anything
-            pass
+            constants = _class_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
+            if isinstance(constants, LabelTable):
+                return table_error_sum(input, target, constants)
+            if constants is not None and not target.requires_grad and _are_within(target, 0.0, _LARGEST):
+                return count_error_sum(input, target, constants)
+        except (IndexError, RuntimeError, TypeError):
+            pass  # of a label outside: to be ignored, or wrong; within torch.func; of options that are anything
     owner = "matched_cross_entropy"
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
@@ -124,8 +127,7 @@ def matched_cross_entropy(
             mean, precision = counts / total, (total / variance).expand_as(counts)
             normaliser = n_classes * half_log_variance(precision[:, 0])
         else:
-            mean, precision, log_precision = gamma_targets(alpha_eps + counts, chosen)
-            normaliser = torch.sub(0.5 * n_classes * math.log(2.0 * math.pi), log_precision.sum(-1), alpha=0.5)
+            mean, precision, normaliser = gamma_targets(alpha_eps + counts, chosen)
         losses = squared_errors(logits, mean, precision) + normaliser
         if weight is not None:
             losses = losses * (counts * weight.to(counts)).sum(-1)
@@ -218,6 +220,10 @@ def matched_binary_cross_entropy_with_logits(
         mean, precision = labels, 1.0 / variance
     else:
         mean, precision = _binary_targets(labels, are_hard, chosen, alpha_eps, beta_eps)
+    if how is not Reduction.NONE and weight is None and pos_weight is None and isinstance(precision, Tensor):
+        row, mean, precision = (part.reshape(1, -1) for part in (logits, mean, precision.expand_as(logits)))
+        total = squared_errors(row, mean, precision)[0] + half_log_variance(precision).sum()
+        return total if how is Reduction.SUM else total / logits.numel()
     losses = 0.5 * precision * (logits - mean).square() + half_log_variance(precision)
     if weight is not None:
         losses = losses * weight
@@ -298,39 +304,39 @@ def _binary_targets(
 
 
 @lru_cache(maxsize=64)
-def _label_table(
+def _class_constants(
     shape: Sequence[int],
     dtype: torch.dtype,
-    label_shape: Sequence[int],
-    label_dtype: torch.dtype,
+    target_shape: Sequence[int],
+    target_dtype: torch.dtype,
     alpha_eps: float,
     method: str,
     ignore_index: int,
     reduction: str,
     label_smoothing: float,
     label_variance: float,
-) -> LabelTable | None:
-    """The Gaussians of all labels, checked and matched once; None where there is more to look out for."""
-    if len(shape) != 2 or label_shape != shape[:1] or dtype not in _FLOATS or label_dtype is not torch.int64:
-        return None
-    n_rows, n_classes = shape
-    has_table = n_rows > 0 and 2 <= n_classes <= _LARGEST_TABLE and not 0 <= ignore_index < n_classes
-    is_reduced = reduction in (Reduction.MEAN, Reduction.SUM)
+) -> LabelTable | CountConstants | None:
+    """What a sum over class indices or probabilities needs, checked and matched once; None: there is more to look at."""
     are_allowed = (
         method in list(LikelihoodMethod)
         and 0.0 <= label_smoothing <= 1.0
         and all(isinstance(number, float) and 0.0 < number < math.inf for number in (alpha_eps, label_variance))
     )
-    if not (has_table and is_reduced and are_allowed):
+    is_reduced = reduction in (Reduction.MEAN, Reduction.SUM)
+    if not (are_allowed and is_reduced and len(shape) == 2 and shape[0] > 0 and shape[1] > 1 and dtype in _FLOATS):
+        return None
+    (n_rows, n_classes), chosen = shape, LikelihoodMethod(method)
+    factor = 1.0 / n_rows if reduction == Reduction.MEAN else 1.0
+    if target_dtype is dtype in (torch.float32, torch.float64) and target_shape == shape:
+        if chosen is LikelihoodMethod.GAUSS or label_smoothing != 0.0:
+            return None
+        return CountConstants.of_method(chosen, alpha_eps, n=n_rows * n_classes, factor=factor, dtype=dtype)
+    is_small = n_classes <= _LARGEST_TABLE and not 0 <= ignore_index < n_classes
+    if not (target_dtype is torch.int64 and target_shape == shape[:1] and is_small):
         return None
     gaussians = LabelGaussians.of_smoothed(
-        LikelihoodMethod(method),
-        alpha_eps,
-        n_classes=n_classes,
-        label_smoothing=label_smoothing,
-        label_variance=label_variance,
+        chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
     )
-    factor = 1.0 / n_rows if reduction == Reduction.MEAN else 1.0
     full = torch.float64 if dtype is torch.float64 else torch.float32  # to which logits of half precision are promoted
     return LabelTable.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=full)
 
@@ -339,9 +345,14 @@ def _are_classes(labels: Tensor, n_classes: int) -> bool:
     """Whether all labels are known to be classes, none to be ignored."""
     if labels.is_cpu and not torch.compiler.is_compiling():
         with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at, or of no labels
-            smallest, largest = labels.aminmax()
-            return 0 <= smallest.item() and largest.item() < n_classes
+            return _are_within(labels, 0.0, n_classes - 1.0)
     return False
+
+
+def _are_within(values: Tensor, minimum: float, maximum: float) -> bool:
+    """Whether all are numbers between the two, which one pass tells."""
+    smallest, largest = values.aminmax()
+    return smallest.item() >= minimum and largest.item() <= maximum
 
 
 def _label_losses(
@@ -377,8 +388,7 @@ def _check_values(values: Tensor, *, name: str, owner: str, **limits: float) -> 
     """Refuse numbers that are not finite or out of their limits, where values can be looked at."""
     if not torch.compiler.is_compiling():
         with suppress(RuntimeError):  # within torch.vmap, or of no values
-            smallest, largest = (value.item() for value in values.detach().aminmax())
-            if not (limits.get("minimum", -math.inf) <= smallest and largest <= limits.get("maximum", _LARGEST)):
+            if not _are_within(values.detach(), limits.get("minimum", -_LARGEST), limits.get("maximum", _LARGEST)):
                 as_floats(values, name=name, owner=owner, **limits)  # type: ignore[arg-type]
 
 
