@@ -31,7 +31,8 @@ def table_error_sum(logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], t
     """
     scaled = logits * torch.embedding(table.scale, labels)
     # torch.nn.functional.mse_loss would broadcast first, which takes longer than the loss itself
-    return torch._C._nn.mse_loss(scaled, torch.embedding(table.target, labels), _SUM) + table.constant
+    squares = torch._C._nn.mse_loss(scaled, torch.embedding(table.target, labels), _SUM)  # type: ignore[arg-type]
+    return squares + table.constant
 
 
 def count_error_sum(
@@ -41,7 +42,7 @@ def count_error_sum(
 
     Examples
     --------
-    >>> constants = CountConstants.of_method(LikelihoodMethod.LAPLACE, 1.0, n=2, factor=1.0, dtype=torch.float32)
+    >>> constants = CountConstants.of_method("laplace", 1.0, n=2, factor=1.0, dtype=torch.float32)
     >>> count_error_sum(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), constants)  # 2 + log(2 pi)
     tensor(3.8379)
     """
@@ -57,7 +58,8 @@ def error_sum(logits: Float[Tensor, "*n"], mean: Float[Tensor, "*n"], constants:
     >>> error_sum(torch.tensor([3.0, 2.0]), torch.tensor([1.0, 2.0]), constants)
     tensor(8.5000)
     """
-    return torch.addcmul(constants.constant, torch._C._nn.mse_loss(logits, mean, _SUM), constants.factor)
+    squares = torch._C._nn.mse_loss(logits, mean, _SUM)  # type: ignore[arg-type]
+    return torch.addcmul(constants.constant, squares, constants.factor)
 
 
 def label_errors(
@@ -106,12 +108,13 @@ class _CountErrorSum(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, counts: Tensor, constants: CountConstants) -> Tensor:
         slope = torch.empty_like(logits)
         n_rows = max(1, CHUNK // logits.shape[1])
-        tensors = (logits, counts, slope)
-        chunks = [tensors] if len(logits) <= n_rows else zip(*(part.split(n_rows) for part in tensors), strict=True)
-        sums = [_slope_and_sum(*chunk, constants) for chunk in chunks]
+        if len(logits) <= n_rows:
+            twice = _slope_and_sum(logits, counts, slope, constants)
+        else:
+            chunks = zip(*(part.split(n_rows) for part in (logits, counts, slope)), strict=True)
+            twice = torch.stack([_slope_and_sum(f, c, s, constants) for f, c, s in chunks]).sum()
         ctx.save_for_backward(logits, counts)
         ctx.rest = slope, constants
-        twice = sums[0] if len(sums) == 1 else torch.stack(sums).sum()
         return torch.addcmul(constants.constant, twice, constants.factor, value=0.5)
 
     @staticmethod

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -170,7 +170,7 @@ class BinaryConstants(NamedTuple):
         >>> BinaryConstants.of_gaussians(gaussians, n=2, is_mean=True, dtype=torch.float32).factor
         tensor(1.)
         """
-        mean_0, precision, mean_1, _ = gaussians
+        mean_0, precision, mean_1, _ = map(float, gaussians)
         factor = 1.0 / n if is_mean else 1.0
         numbers = mean_0, 0.5 * precision * factor, n * factor * half_log_variance(precision)
         low, half_precision, constant = _tensors(numbers, dtype)
@@ -188,6 +188,10 @@ def of_labels(part: Number, labels: Int64[Tensor, "..."]) -> Number:
     return part[labels] if isinstance(part, Tensor) and part.ndim else part
 
 
+@overload
+def half_log_variance(precision: float) -> float: ...
+@overload
+def half_log_variance(precision: Tensor) -> Tensor: ...
 def half_log_variance(precision: Number) -> Number:
     r"""Return :math:`\tfrac12\log 2\pi v`.
 
@@ -206,8 +210,8 @@ def gamma_targets(
 ) -> tuple[Float[Tensor, "*n c"], Float[Tensor, "*n c"], Float[Tensor, "*n"]]:
     r"""Return mean and precision of the Gaussians that stand for logarithms of Gammas of rate one, and a sum for rows.
 
-    The sum is :math:`\tfrac12\sum_k\log 2\pi v_k`. Without derivatives, the closed forms in as few operations as they have;
-    :func:`matched_gammas` otherwise.
+    The sum is :math:`\tfrac12\sum_k\log 2\pi v_k`. Without derivatives, the closed forms in as few operations
+    as they have; :func:`matched_gammas` otherwise.
 
     Examples
     --------
@@ -385,7 +389,7 @@ def _is_constant(function: Callable[..., Result]) -> Callable[..., Result]:
 class BetaCurve(NamedTuple):
     r"""Mean and precision of a binary label between 0 and 1, for fixed concentrations: pieces of polynomials.
 
-    In :math:`t = \log\frac{\alpha_\epsilon + y}{\beta_\epsilon + 1 - y}` both are smooth whatever the concentrations are
+    In :math:`t = \log\frac{\alpha_\epsilon + y}{\beta_\epsilon + 1 - y}` both are smooth whatever the concentrations
     (near the ends, where one of the Gammas is nearly empty, they are exponentials of it), so that pieces of one length
     are enough, each with a polynomial through matched Gaussians at Chebyshev's nodes.
     """

@@ -316,7 +316,7 @@ def _class_constants(
     label_smoothing: float,
     label_variance: float,
 ) -> LabelTable | CountConstants | None:
-    """What a sum over class indices or probabilities needs, checked and matched once; None: there is more to look at."""
+    """What a sum over class indices or probabilities needs, matched once; None where there is more to look out for."""
     are_allowed = (
         method in list(LikelihoodMethod)
         and 0.0 <= label_smoothing <= 1.0
@@ -366,16 +366,16 @@ def _label_losses(
     is_kept: Tensor | None,
 ) -> Tensor:
     losses = label_errors(logits, labels, gaussians) + gaussians.log_normaliser(labels, logits.shape[1])
-    if weight is None and is_kept is None:
-        return _reduced(losses, how, losses.shape)
-    count = is_kept
+    count = is_kept  # of which the mean is, or None: all rows
     if weight is not None:  # of a smoothed label, as that of its classes
         of_rows = weight.to(losses)[labels]
         losses = losses * ((1.0 - label_smoothing) * of_rows + label_smoothing * weight.to(losses).mean())
         count = of_rows if is_kept is None else torch.where(is_kept, of_rows, 0.0)
     if is_kept is not None:
         losses = torch.where(is_kept, losses, 0.0)
-    return losses.sum() / count.sum() if how is Reduction.MEAN else _reduced(losses, how, losses.shape)
+    if how is Reduction.MEAN and count is not None:
+        return losses.sum() / count.sum()
+    return _reduced(losses, how, losses.shape)
 
 
 def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int]) -> Tensor:
