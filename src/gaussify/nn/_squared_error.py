@@ -42,7 +42,8 @@ def count_error_sum(
 
     Examples
     --------
-    >>> constants = CountConstants.of_method("laplace", 1.0, n=2, factor=1.0, dtype=torch.float32)
+    >>> from gaussify.likelihoods import LikelihoodMethod
+    >>> constants = CountConstants.of_method(LikelihoodMethod.LAPLACE, 1.0, n=2, factor=1.0, dtype=torch.float32)
     >>> count_error_sum(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), constants)  # 2 + log(2 pi)
     tensor(3.8379)
     """

@@ -296,8 +296,12 @@ def _binary_targets(
     are_fixed = isinstance(alpha_eps, float) and isinstance(beta_eps, float)
     if are_hard:
         of = BinaryGaussians.of_labels(method, alpha_eps, beta_eps)
-        mean = of.mean_0 + (of.mean_1 - of.mean_0) * labels
-        return mean, of.precision_0 + (of.precision_1 - of.precision_0) * labels
+        # chosen, not interpolated: where one mean is far out, a difference of the two loses the digits of the other
+        mean_0, precision_0, mean_1, precision_1 = (
+            part if isinstance(part, Tensor) else labels.new_full((), part) for part in of
+        )
+        is_1 = labels > 0.5
+        return torch.where(is_1, mean_1, mean_0), torch.where(is_1, precision_1, precision_0)
     if are_fixed and not labels.requires_grad:
         return beta_curve(alpha_eps, beta_eps, method, labels.dtype).of_labels(labels, alpha_eps, beta_eps)
     return beta_targets(alpha_eps + labels, beta_eps + (1.0 - labels), method)
