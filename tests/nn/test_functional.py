@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 from gaussify import LogisticLikelihood, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
+from gaussify.nn._targets import digamma_and_trigamma
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
 
 BETA_MATCHES = ["laplace", "variational", "moment"]
@@ -314,6 +315,103 @@ def test_the_shortest_way_leaves_its_inputs_alone():
     assert torch.equal(logits, before)
     assert torch.equal(y, LABELS)
     assert_close(first, second, rtol=0, atol=0)
+
+
+dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+NEAR = {torch.float32: {"rtol": 5e-6, "atol": 5e-6}, torch.float64: EXACT}
+
+
+@methods
+@dtypes
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("alpha_eps", [0.01, 0.1, 3.0])
+@pytest.mark.parametrize(("kind", "n_classes"), [("index", 3), ("index", 200), ("soft", 3), ("counts", 3)])
+def test_fixed_concentrations_give_what_learnt_ones_do(method, dtype, reduction, alpha_eps, kind, n_classes):
+    """A number is matched once, by tables or closed forms; a tensor that requires derivatives by matching each time."""
+    logits = random_logits(6, n_classes).to(dtype)
+    counts = random_logits(6, n_classes, seed=1).exp().to(dtype)
+    y = {"index": counts.argmax(-1), "soft": counts / counts.sum(-1, keepdim=True), "counts": counts}[kind]
+    fixed, learnt = (
+        with_gradient(
+            lambda f, a=a: matched_cross_entropy(f, y, alpha_eps=a, method=method, reduction=reduction), logits
+        )
+        for a in (alpha_eps, torch.tensor(alpha_eps, dtype=dtype).requires_grad_())
+    )
+    assert_close(fixed, learnt, **NEAR[dtype])
+
+
+@beta_methods
+@dtypes
+@reductions
+@pytest.mark.parametrize(("alpha_eps", "beta_eps"), [(0.1, None), (0.01, 0.01), (1e-4, 0.3), (5.0, 2.0)])
+@pytest.mark.parametrize("kind", ["hard", "integer", "soft", "near-the-ends"])
+def test_fixed_binary_concentrations_give_what_learnt_ones_do(method, dtype, reduction, alpha_eps, beta_eps, kind):
+    y = torch.linspace(0.0, 1.0, 101, dtype=dtype)
+    y = {"hard": y.round(), "integer": y.round().long(), "soft": y, "near-the-ends": (20.0 * y - 10.0).sigmoid()}[kind]
+    logits = random_logits(101).to(dtype)
+    learnt = [None if eps is None else torch.tensor(eps, dtype=dtype).requires_grad_() for eps in (alpha_eps, beta_eps)]
+    losses = [
+        matched_binary_cross_entropy_with_logits(
+            logits, y, alpha_eps=a, beta_eps=b, method=method, reduction=reduction
+        ).detach()
+        for a, b in ((alpha_eps, beta_eps), learnt)
+    ]
+    assert_close(*losses, **NEAR[dtype])
+
+
+@dtypes
+def test_recurrences_of_digamma_and_trigamma_hold_to_the_last_digits(dtype):
+    a = torch.logspace(-8.0, 6.0, 500, dtype=dtype)
+    wide = a.double()
+    eps = torch.finfo(dtype).eps
+    digamma, trigamma = (part.double() for part in digamma_and_trigamma(a))
+    assert_close(digamma, torch.digamma(wide), rtol=8 * eps, atol=8 * eps)
+    assert_close(trigamma, torch.special.zeta(torch.tensor(2.0, dtype=torch.float64), wide), rtol=8 * eps, atol=0)
+
+
+@pytest.mark.parametrize("n_rows", [7, 3000])
+@matches
+def test_probabilities_in_chunks_are_those_of_rows(method, n_rows):
+    logits, y = random_logits(n_rows, 40), random_targets("soft", (n_rows, 40))  # of several chunks, and of one
+    whole, of_rows = (
+        with_gradient(loss, logits)
+        for loss in (
+            lambda f: matched_cross_entropy(f, y, method=method),
+            lambda f: matched_cross_entropy(f, y, method=method, reduction="none").mean(),
+        )
+    )
+    assert_close(whole, of_rows, **EXACT)
+    labels = y[:, :25].reshape(-1)
+    losses = matched_binary_cross_entropy_with_logits(torch.zeros_like(labels), labels, reduction="none")
+    some = slice(-5, None)
+    alone = matched_binary_cross_entropy_with_logits(torch.zeros_like(labels[some]), labels[some], reduction="none")
+    assert_close(losses[some], alone, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda loss, *given: torch.inference_mode()(loss)(*given),
+        lambda loss, f, y: torch.func.grad(loss)(f, y),
+        lambda loss, f, y: torch.func.vmap(loss)(f[None], y[None]),
+    ],
+    ids=["inference-mode", "func", "vmap"],
+)
+@pytest.mark.parametrize("alpha_eps", [0.123, 0.321])
+def test_what_is_kept_from_a_call_serves_any_later_one(first, alpha_eps, request):
+    alpha_eps += 1e-3 * (1 + len(request.node.name))  # which no other test has used
+    logits, soft = random_logits(5, 3), random_targets("soft", (5, 3))
+    calls = [(matched_cross_entropy, logits, LABELS), (matched_cross_entropy, logits, soft)]
+    calls += [(matched_binary_cross_entropy_with_logits, logits[:, 0], y) for y in (BINARY, SOFT_BINARY)]
+    for function, f, y in calls:
+
+        def loss(f: Tensor, y: Tensor, function=function) -> Tensor:
+            return function(f, y, alpha_eps=alpha_eps)
+
+        early = first(loss, f, y)
+        value, gradient = with_gradient(lambda f, y=y, loss=loss: loss(f, y), f)
+        assert value.isfinite()
+        assert_close(early.clone().reshape(-1), (gradient if early.shape == f.shape else value).reshape(-1), **EXACT)
 
 
 # --- derivatives -------------------------------------------------------------------------------------------------

@@ -73,6 +73,42 @@ def test_the_binary_module_is_the_function_with_its_options(method):
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("alpha_eps", 0.7),
+        ("method", "laplace"),
+        ("reduction", "sum"),
+        ("label_smoothing", 0.2),
+        ("label_variance", 3.0),
+    ],
+)
+@pytest.mark.parametrize("y", [LABELS, SOFT], ids=["index", "soft"])
+def test_options_may_be_changed_after_a_call(name, value, y):
+    method = "gauss" if name == "label_variance" else "moment"
+    module, logits = MatchedCrossEntropyLoss(3, 0.2, method), random_logits(5, 3)
+    before = module(logits, y)
+    setattr(module, name, value)
+    expected = MatchedCrossEntropyLoss(3, **{"alpha_eps": 0.2, "method": method, name: value})(logits, y)
+    assert_close(module(logits, y), expected, rtol=0, atol=0)
+    assert before != expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("alpha_eps", 0.7), ("beta_eps", 0.7), ("method", "laplace"), ("reduction", "sum"), ("label_variance", 3.0)],
+)
+@pytest.mark.parametrize("y", [BINARY, 0.2 + 0.6 * BINARY], ids=["hard", "soft"])
+def test_options_of_the_binary_loss_may_be_changed_after_a_call(name, value, y):
+    method = "gauss" if name == "label_variance" else "moment"
+    module, logits = MatchedBCEWithLogitsLoss(0.2, 0.2, method), random_logits(5)
+    before = module(logits, y)
+    setattr(module, name, value)
+    expected = MatchedBCEWithLogitsLoss(**{"alpha_eps": 0.2, "beta_eps": 0.2, "method": method, name: value})(logits, y)
+    assert_close(module(logits, y), expected, rtol=0, atol=0)
+    assert before != expected
+
+
+@pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: MatchedCrossEntropyLoss(1), ("'n_classes'", "at least 2; got 1")),
@@ -304,9 +340,7 @@ def learnt(*alpha_eps: float) -> nn.Parameter:
 
 COMPILED = {  # each case: losses to compile, one after the other, with targets and options of torch.compile
     **{f"index-{method}": [(MatchedCrossEntropyLoss(3, 0.2, method), LABELS, WHOLE)] for method in ("moment", "gauss")},
-    **{
-        f"soft-{method}": [(MatchedCrossEntropyLoss(3, 0.2, method), SOFT, WHOLE)] for method in ("moment-ori", "gauss")
-    },
+    **{f"soft-{method}": [(MatchedCrossEntropyLoss(3, 0.2, method), SOFT, WHOLE)] for method in METHODS},
     **{
         f"{name}-all-options": [
             (MatchedCrossEntropyLoss(3, [0.1, 0.2, 0.3], weight=WEIGHT, label_smoothing=0.1), y, WHOLE)
@@ -319,6 +353,7 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
             ("integer", BINARY.long(), "variational"),
             ("hard", BINARY, "laplace"),
             ("soft", SOFT_BINARY, "variational"),
+            ("soft", SOFT_BINARY, "moment"),
             ("soft", SOFT_BINARY, "gauss"),
         ]
     },
@@ -331,9 +366,13 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
         for smoothing in (0.0, 0.1)
     },
     "several-alpha-eps": [(MatchedCrossEntropyLoss(3, alpha_eps), LABELS, WHOLE) for alpha_eps in (0.1, 0.2, 0.3)],
-    "several-binary-alpha-eps": [
-        (MatchedBCEWithLogitsLoss(alpha_eps), BINARY.long(), WHOLE) for alpha_eps in (0.1, 0.2, 0.3)
-    ],
+    **{
+        f"several-binary-alpha-eps-{name}": [
+            (MatchedBCEWithLogitsLoss(alpha_eps), y, WHOLE) for alpha_eps in (0.1, 0.2, 0.3)
+        ]
+        for name, y in {"integer": BINARY.long(), "hard": BINARY, "soft": SOFT_BINARY}.items()
+    },
+    "integers-as-alpha-eps": [(MatchedCrossEntropyLoss(3, alpha_eps), LABELS, WHOLE) for alpha_eps in (1, 2, 3)],
     "learnt": [(MatchedCrossEntropyLoss(3, learnt(0.3, 0.1, 2.0)), LABELS, BROKEN)],
     "learnt-binary": [(MatchedBCEWithLogitsLoss(learnt(0.3), learnt(0.2)), SOFT_BINARY, BROKEN)],
 }

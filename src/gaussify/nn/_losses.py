@@ -87,7 +87,8 @@ class MatchedCrossEntropyLoss(nn.Module):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits (c,), (n, c) or (n, c, ...) for class indices or probabilities."""
-        if input.ndim and input.shape[min(1, input.ndim - 1)] != self.n_classes:
+        shape = input.shape
+        if shape and shape[1 if len(shape) > 1 else 0] != self.n_classes:
             raise InvalidArgumentError(
                 f"'input' of {type(self).__name__} must have {self.n_classes} logits in dimension "
                 f"{min(1, input.ndim - 1)}, one for each class; got shape {tuple(input.shape)}."

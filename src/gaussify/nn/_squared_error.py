@@ -7,7 +7,60 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gaussify.nn._targets import LabelGaussians, of_labels
+from gaussify.nn._targets import (
+    CHUNK,
+    BinaryConstants,
+    CountConstants,
+    LabelGaussians,
+    LabelTable,
+    of_labels,
+    plain_gammas,
+)
+
+
+def table_error_sum(logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], table: LabelTable) -> Float[Tensor, ""]:
+    r"""Return :math:`\sum_{nk}(s_{nk} f_{nk} - t_{nk})^2` plus a constant, scales and targets by label.
+
+    Four operations and two for the derivative: of few logits, the time is that of calling them.
+
+    Examples
+    --------
+    >>> table = LabelTable(scale=torch.eye(2), target=torch.ones(2, 2), constant=torch.tensor(0.5))
+    >>> table_error_sum(torch.tensor([[3.0, 2.0]]), torch.tensor([0]), table)
+    tensor(5.5000)
+    """
+    scaled = logits * torch.embedding(table.scale, labels)
+    # torch.nn.functional.mse_loss would broadcast first, which takes longer than the loss itself
+    squares = torch._C._nn.mse_loss(scaled, torch.embedding(table.target, labels), _SUM)  # type: ignore[arg-type]
+    return squares + table.constant
+
+
+def count_error_sum(
+    logits: Float[Tensor, "n c"], counts: Float[Tensor, "n c"], constants: CountConstants
+) -> Float[Tensor, ""]:
+    r"""Return :math:`a\sum_{nk}\tfrac12 p_{nk}(f_{nk} - m_{nk})^2 + \tfrac12\log 2\pi v_{nk}`, by counts.
+
+    Examples
+    --------
+    >>> from gaussify.likelihoods import LikelihoodMethod
+    >>> constants = CountConstants.of_method(LikelihoodMethod.LAPLACE, 1.0, n=2, factor=1.0, dtype=torch.float32)
+    >>> count_error_sum(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), constants)  # 2 + log(2 pi)
+    tensor(3.8379)
+    """
+    return _CountErrorSum.apply(logits, counts, constants)
+
+
+def error_sum(logits: Float[Tensor, "*n"], mean: Float[Tensor, "*n"], constants: BinaryConstants) -> Float[Tensor, ""]:
+    r"""Return :math:`\sum_n a\,(f_n - m_n)^2 + b`.
+
+    Examples
+    --------
+    >>> constants = BinaryConstants(torch.tensor(0.0), 1.0, factor=torch.tensor(2.0), constant=torch.tensor(0.5))
+    >>> error_sum(torch.tensor([3.0, 2.0]), torch.tensor([1.0, 2.0]), constants)
+    tensor(8.5000)
+    """
+    squares = torch._C._nn.mse_loss(logits, mean, _SUM)  # type: ignore[arg-type]
+    return torch.addcmul(constants.constant, squares, constants.factor)
 
 
 def label_errors(
@@ -21,57 +74,113 @@ def label_errors(
     >>> label_errors(torch.tensor([[3.0, 2.0]]), torch.tensor([0]), gaussians)
     tensor([6.])
     """
-    residual, slope = _residual_and_slope(logits, labels.unsqueeze(1), gaussians)
-    return 0.5 * (residual * slope).sum(-1)
+    if not (gaussians.are_learnt or torch.compiler.is_compiling()):
+        with suppress(RuntimeError):  # within torch.func
+            return _LabelErrors.apply(logits, labels.unsqueeze(1), gaussians)
+    return squared_errors(logits, *gaussians.of_rows(labels, logits))
 
 
-def label_error_sum(
-    logits: Float[Tensor, "n c"],
-    labels: Int64[Tensor, " n"],
-    gaussians: LabelGaussians,
-    factor: float = 1.0,
-    shift: float = 0.0,
-) -> Float[Tensor, ""]:
-    """Return their sum times a factor, plus a shift; where the Gaussians are not learnt, in half as many operations.
+def squared_errors(
+    logits: Float[Tensor, "n c"], mean: Float[Tensor, "n c"], precision: Float[Tensor, "n c"]
+) -> Float[Tensor, " n"]:
+    r"""Return :math:`\tfrac12\sum_k p_{nk}(f_{nk} - m_{nk})^2` of each row.
 
     Examples
     --------
-    >>> gaussians = LabelGaussians(other_mean=0.0, other_precision=1.0, own_mean=1.0, own_precision=2.0)
-    >>> label_error_sum(torch.tensor([[3.0, 2.0]]), torch.tensor([0]), gaussians, factor=0.5, shift=1.0)
-    tensor(4.)
+    >>> squared_errors(torch.tensor([[3.0, 2.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 1.0]]))
+    tensor([6.])
     """
-    if not (gaussians.are_learnt or torch.compiler.is_compiling()):
-        with suppress(RuntimeError):  # of a label outside, which is raised again below; or within torch.func
-            return _LabelErrorSum.apply(logits, labels.unsqueeze(1), gaussians, factor, shift)
-    return factor * label_errors(logits, labels, gaussians).sum() + shift
+    if not (mean.requires_grad or precision.requires_grad or torch.compiler.is_compiling()):
+        with suppress(RuntimeError):  # within torch.func
+            return _SquaredErrors.apply(logits, mean, precision)
+    return 0.5 * (precision * (logits - mean).square()).sum(-1)
 
 
-def _residual_and_slope(logits: Tensor, at: Tensor, gaussians: LabelGaussians) -> tuple[Tensor, Tensor]:
-    r""":math:`f - m` and :math:`p\,(f - m)`, which is the derivative of half the weighted sum of squares."""
-    own = logits.gather(1, at) - of_labels(gaussians.own_mean, at)
-    residual = (logits - gaussians.other_mean).scatter(1, at, own)
-    slope = (residual * gaussians.other_precision).scatter(1, at, own * of_labels(gaussians.own_precision, at))
-    return residual, slope
+_SUM = 2  # reduction, as torch numbers them
 
 
-class _LabelErrorSum(torch.autograd.Function):
-    """Half the weighted sum of squares, in place, which leaves one product to do for the derivative.
+class _CountErrorSum(torch.autograd.Function):
+    """A weighted sum of squares, in place, which leaves one product to do for the derivative.
 
-    The derivative of the derivative is that of plain operations.
+    In chunks that stay in the cache: fresh memory costs more than what is computed in it.
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, at: Tensor, gaussians: LabelGaussians, factor: float, shift: float) -> Tensor:
-        own = logits.gather(1, at) - of_labels(gaussians.own_mean, at)
-        residual = (logits - gaussians.other_mean).scatter_(1, at, own)
-        slope = (residual * gaussians.other_precision).scatter_(1, at, own * of_labels(gaussians.own_precision, at))
-        ctx.save_for_backward(logits)
-        ctx.rest = at, gaussians, slope, factor
-        return residual.mul_(slope).sum().mul_(0.5 * factor).add_(shift)
+    def forward(ctx: Any, logits: Tensor, counts: Tensor, constants: CountConstants) -> Tensor:
+        slope = torch.empty_like(logits)
+        n_rows = max(1, CHUNK // logits.shape[1])
+        if len(logits) <= n_rows:
+            twice = _slope_and_sum(logits, counts, slope, constants)
+        else:
+            chunks = zip(*(part.split(n_rows) for part in (logits, counts, slope)), strict=True)
+            twice = torch.stack([_slope_and_sum(f, c, s, constants) for f, c, s in chunks]).sum()
+        ctx.save_for_backward(logits, counts)
+        ctx.rest = slope, constants
+        return torch.addcmul(constants.constant, twice, constants.factor, value=0.5)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (logits,), (at, gaussians, slope, factor) = ctx.saved_tensors, ctx.rest
+        (logits, counts), (slope, constants) = ctx.saved_tensors, ctx.rest
+        if torch.is_grad_enabled():  # for the derivative of the derivative
+            precision = plain_gammas(counts + constants.alpha_eps, constants.method, torch.sum)[1]
+            slope = slope + precision * (logits.detach() - logits)
+        return slope * (grad * -constants.factor), None, None
+
+
+def _slope_and_sum(logits: Tensor, counts: Tensor, slope: Tensor, constants: CountConstants) -> Tensor:
+    r"""Write :math:`p\,(m - f)`, and return :math:`\sum p\,(m - f)^2 - \log p`."""
+    mean, precision, log_precision = plain_gammas(counts + constants.alpha_eps, constants.method, torch.sum)
+    residual = mean.sub_(logits)
+    torch.mul(residual, precision, out=slope)
+    return residual.mul_(slope).sum().sub_(log_precision)
+
+
+class _SquaredErrors(torch.autograd.Function):
+    """The same for given Gaussians, of each row."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
+        residual = logits - mean
+        slope = residual * precision
+        ctx.save_for_backward(logits, precision)
+        ctx.slope = slope
+        return residual.mul_(slope).sum(-1).mul_(0.5)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (logits, precision), slope = ctx.saved_tensors, ctx.slope
         if torch.is_grad_enabled():
-            slope = _residual_and_slope(logits, at, gaussians)[1]
-        return slope * (factor * grad), None, None, None, None
+            slope = slope + precision * (logits - logits.detach())
+        return slope * grad.unsqueeze(-1), None, None
+
+
+class _LabelErrors(torch.autograd.Function):
+    """The same for labels, whose rows differ from one row for all at their own class only."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, at: Tensor, gaussians: LabelGaussians) -> Tensor:
+        own = logits.gather(1, at) - of_labels(gaussians.own_mean, at)
+        slope_of_own = own * of_labels(gaussians.own_precision, at)
+        residual = (logits - gaussians.other_mean).scatter_(1, at, 0.0)
+        if isinstance(gaussians.other_precision, Tensor) and gaussians.other_precision.ndim:
+            squares = torch.mv(residual.square(), gaussians.other_precision)
+            ctx.precision = None
+            residual.mul_(gaussians.other_precision).scatter_(1, at, slope_of_own)
+        else:
+            # the precision enters with the derivative by the loss, so that there is one product for all
+            squares = torch.linalg.vector_norm(residual, dim=1).square_().mul_(gaussians.other_precision)
+            ctx.precision = gaussians.other_precision
+            residual.scatter_(1, at, slope_of_own / gaussians.other_precision)
+        ctx.save_for_backward(logits, at)
+        ctx.rest = gaussians, residual
+        return squares.add_(own.mul_(slope_of_own).squeeze(1)).mul_(0.5)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        gaussians, slope = ctx.rest
+        if torch.is_grad_enabled():
+            logits, at = ctx.saved_tensors
+            mean, precision = gaussians.of_rows(at.squeeze(1), logits)
+            return (logits - mean) * precision * grad.unsqueeze(-1), None, None
+        factor = grad if ctx.precision is None else grad * ctx.precision
+        return slope * factor.unsqueeze(-1), None, None

@@ -1,9 +1,11 @@
 """The Gaussians that labels give logits, in the forms in which losses need them: mean and precision."""
 
 import math
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -14,6 +16,11 @@ from gaussify.likelihoods import LikelihoodMethod
 from gaussify.matching import match
 
 Number = float | Tensor  # one for all classes, or a tensor with one for each
+Result = TypeVar("Result")
+CHUNK = 2**16  # numbers, of which those of one operation after the other stay in the cache
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2, B_4, ...
+_PIECE = 1.0 / 32.0  # length of a piece of a curve, for which six nodes give float64 and four float32
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class LabelGaussians(NamedTuple):
@@ -44,13 +51,13 @@ class LabelGaussians(NamedTuple):
         label_variance: float = 1.0,
     ) -> "LabelGaussians":
         """Return the Gaussians of class indices; smoothing spreads a part of each label evenly over all classes."""
-        spread = label_smoothing / n_classes
+        spread = label_smoothing / n_classes if label_smoothing else 0.0
         other, own = spread, 1.0 - label_smoothing + spread  # counts
         if method is LikelihoodMethod.GAUSS:
             return cls(other, 1.0 / label_variance, own, 1.0 / label_variance)
         if not isinstance(alpha_eps, Tensor):
-            return cls(*_fixed_gamma_targets(alpha_eps + other, method), *_fixed_gamma_targets(alpha_eps + own, method))
-        return cls(*gamma_targets(alpha_eps + other, method), *gamma_targets(alpha_eps + own, method))
+            return cls(*fixed_gamma_targets(alpha_eps + other, method), *fixed_gamma_targets(alpha_eps + own, method))
+        return cls(*matched_gammas(alpha_eps + other, method), *matched_gammas(alpha_eps + own, method))
 
     @property
     def are_learnt(self) -> bool:
@@ -62,6 +69,61 @@ class LabelGaussians(NamedTuple):
         other, own = half_log_variance(self.other_precision), half_log_variance(self.own_precision)
         total = other.sum() if isinstance(other, Tensor) and other.ndim else n_classes * other
         return total + of_labels(own - other, labels)
+
+    def of_rows(
+        self, labels: Int64[Tensor, " n"], logits: Float[Tensor, "n c"]
+    ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
+        """Return mean and precision for each logit, in operations that torch.compile makes one of with what follows."""
+        is_own = labels.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)
+        other_mean, other_precision, own_mean, own_precision = (
+            part if isinstance(part, Tensor) else logits.new_full((), part) for part in self
+        )
+        return torch.where(is_own, own_mean, other_mean), torch.where(is_own, own_precision, other_precision)
+
+
+class LabelTable(NamedTuple):
+    r"""The Gaussians of labels such that the loss is :math:`\sum_{nk}(s_{nk} f_{nk} - t_{nk})^2` plus a constant."""
+
+    scale: Float[Tensor, "c c"]
+    target: Float[Tensor, "c c"]
+    constant: Float[Tensor, ""]
+
+    @classmethod
+    def of_gaussians(
+        cls, gaussians: LabelGaussians, *, n_classes: int, n_rows: int, factor: float, dtype: torch.dtype
+    ) -> "LabelTable":
+        """Return the table of numbers, for a loss that is a factor times the sum over rows.
+
+        Examples
+        --------
+        >>> gaussians = LabelGaussians(other_mean=0.0, other_precision=2.0, own_mean=1.0, own_precision=8.0)
+        >>> LabelTable.of_gaussians(gaussians, n_classes=2, n_rows=1, factor=1.0, dtype=torch.float32).scale
+        tensor([[2., 1.],
+                [1., 2.]])
+        """
+        other_mean, other_precision, own_mean, own_precision = gaussians
+        others, own = np.ones((n_classes, n_classes)) - np.eye(n_classes), np.eye(n_classes)
+        scale = np.sqrt(0.5 * factor * (other_precision * others + own_precision * own))
+        other, own_part = half_log_variance(other_precision), half_log_variance(own_precision)
+        constant = factor * n_rows * ((n_classes - 1) * other + own_part)
+        return cls(*_tensors((scale, scale * (other_mean * others + own_mean * own), constant), dtype))
+
+
+class CountConstants(NamedTuple):
+    """What a sum over rows of counts needs beside the Gaussians of each row."""
+
+    method: LikelihoodMethod
+    alpha_eps: Float[Tensor, ""]
+    factor: Float[Tensor, ""]
+    constant: Float[Tensor, ""]
+
+    @classmethod
+    def of_method(
+        cls, method: LikelihoodMethod, alpha_eps: float, *, n: int, factor: float, dtype: torch.dtype
+    ) -> "CountConstants":
+        """Return them for n counts and a loss that is a factor times the sum over rows."""
+        numbers = alpha_eps, factor, factor * n * half_log_variance(1.0)
+        return cls(method, *_tensors(numbers, dtype))
 
 
 class BinaryGaussians(NamedTuple):
@@ -84,8 +146,41 @@ class BinaryGaussians(NamedTuple):
         if isinstance(alpha_eps, Tensor) or isinstance(beta_eps, Tensor):
             alpha, beta = torch.as_tensor(alpha_eps), torch.as_tensor(beta_eps)
             return cls(*beta_targets(alpha, beta + 1.0, method), *beta_targets(alpha + 1.0, beta, method))
-        of_0 = _fixed_beta_targets(alpha_eps, beta_eps + 1.0, method)
-        return cls(*of_0, *_fixed_beta_targets(alpha_eps + 1.0, beta_eps, method))
+        of_0 = fixed_beta_targets(alpha_eps, beta_eps + 1.0, method)
+        return cls(*of_0, *fixed_beta_targets(alpha_eps + 1.0, beta_eps, method))
+
+
+class BinaryConstants(NamedTuple):
+    r"""What makes a loss of the labels 0 and 1 of one precision: :math:`\sum_n a\,(f_n - m_0 - s y_n)^2 + b`."""
+
+    mean_0: Float[Tensor, ""]
+    step: float
+    factor: Float[Tensor, ""]
+    constant: Float[Tensor, ""]
+
+    @classmethod
+    def of_gaussians(
+        cls, gaussians: BinaryGaussians, *, n: int, is_mean: bool, dtype: torch.dtype
+    ) -> "BinaryConstants":
+        """Return the numbers for the mean or sum of n losses.
+
+        Examples
+        --------
+        >>> gaussians = BinaryGaussians(mean_0=0.0, precision_0=4.0, mean_1=1.0, precision_1=4.0)
+        >>> BinaryConstants.of_gaussians(gaussians, n=2, is_mean=True, dtype=torch.float32).factor
+        tensor(1.)
+        """
+        mean_0, precision, mean_1, _ = map(float, gaussians)
+        factor = 1.0 / n if is_mean else 1.0
+        numbers = mean_0, 0.5 * precision * factor, n * factor * half_log_variance(precision)
+        low, half_precision, constant = _tensors(numbers, dtype)
+        return cls(low, mean_1 - mean_0, half_precision, constant)
+
+
+def _tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:
+    """Tensors that outlive the call, also one within inference mode or a transform of torch.func."""
+    with torch.inference_mode(False):
+        return [torch.from_numpy(np.array(part, _NUMPY[dtype])) for part in parts]
 
 
 def of_labels(part: Number, labels: Int64[Tensor, "..."]) -> Number:
@@ -93,6 +188,10 @@ def of_labels(part: Number, labels: Int64[Tensor, "..."]) -> Number:
     return part[labels] if isinstance(part, Tensor) and part.ndim else part
 
 
+@overload
+def half_log_variance(precision: float) -> float: ...
+@overload
+def half_log_variance(precision: Tensor) -> Tensor: ...
 def half_log_variance(precision: Number) -> Number:
     r"""Return :math:`\tfrac12\log 2\pi v`.
 
@@ -106,12 +205,88 @@ def half_log_variance(precision: Number) -> Number:
     return 0.5 * math.log(2.0 * math.pi / precision)
 
 
-def gamma_targets(concentration: Float[Tensor, "*n"], method: LikelihoodMethod) -> tuple[Tensor, Tensor]:
-    """Return mean and precision of the Gaussians that stand for the logarithms of Gamma variables of rate one.
+def gamma_targets(
+    concentration: Float[Tensor, "*n c"], method: LikelihoodMethod
+) -> tuple[Float[Tensor, "*n c"], Float[Tensor, "*n c"], Float[Tensor, "*n"]]:
+    r"""Return mean and precision of the Gaussians that stand for logarithms of Gammas of rate one, and a sum for rows.
+
+    The sum is :math:`\tfrac12\sum_k\log 2\pi v_k`. Without derivatives, the closed forms in as few operations
+    as they have; :func:`matched_gammas` otherwise.
 
     Examples
     --------
     >>> gamma_targets(torch.tensor([0.1, 1.1]), LikelihoodMethod.LAPLACE)
+    (tensor([-2.3026,  0.0953]), tensor([0.1000, 1.1000]), tensor(2.9415))
+    """
+    if concentration.requires_grad:
+        mean, precision = matched_gammas(concentration, method)
+        return mean, precision, half_log_variance(precision).sum(-1)
+    mean, precision, log_precision = plain_gammas(concentration, method, lambda log: log.sum(-1))
+    return mean, precision, 0.5 * (concentration.shape[-1] * math.log(2.0 * math.pi) - log_precision)
+
+
+def plain_gammas(
+    concentration: Float[Tensor, "*n"], method: LikelihoodMethod, total: Callable[[Tensor], Tensor]
+) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"], Tensor]:
+    """Return mean and precision without derivatives, and a total of the logarithms of precisions; in place, as can be.
+
+    Examples
+    --------
+    >>> plain_gammas(torch.tensor([0.1, 1.1]), LikelihoodMethod.LAPLACE, torch.sum)
+    (tensor([-2.3026,  0.0953]), tensor([0.1000, 1.1000]), tensor(-2.2073))
+    """
+    if method is LikelihoodMethod.MOMENT:
+        mean, variance = digamma_and_trigamma(concentration)
+        return mean, variance.reciprocal(), -total(variance.log())
+    log = concentration.log()
+    if method is LikelihoodMethod.LAPLACE:
+        return log, concentration, total(log)
+    if method is LikelihoodMethod.VARIATIONAL:
+        log_precision = total(log)
+        return log.sub_(concentration.reciprocal(), alpha=0.5), concentration, log_precision
+    variance = concentration.reciprocal().log1p_()
+    return log.sub_(variance, alpha=0.5), variance.reciprocal(), -total(variance.log())
+
+
+def digamma_and_trigamma(a: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
+    r"""Return :math:`\Psi(a)` and :math:`\Psi'(a)`, which torch has at thirty times the cost, by their recurrences.
+
+    .. math:: \Psi(a) = \Psi(z) - \sum_{i<n} \frac{1}{a + i}, \quad
+              \Psi'(a) = \Psi'(z) + \sum_{i<n} \frac{1}{(a + i)^2}, \quad z = a + n,
+
+    up to where Stirling's series hold to the last digit, with Bernoulli numbers :math:`B_{2k}`:
+
+    .. math:: \Psi(z) = \log z - \frac{1}{2z} - \sum_k \frac{B_{2k}}{2k z^{2k}}, \quad
+              \Psi'(z) = \frac{1}{z} + \frac{1}{2z^2} + \sum_k \frac{B_{2k}}{z^{2k+1}}.
+
+    Examples
+    --------
+    >>> digamma_and_trigamma(torch.tensor(1.0))  # minus Euler's constant, and pi^2 / 6
+    (tensor(-0.5772), tensor(1.6449))
+    """
+    n, bernoulli = (10, _BERNOULLI) if a.dtype is torch.float64 else (4, _BERNOULLI[:4])
+    digamma, trigamma = torch.zeros_like(a), torch.zeros_like(a)
+    for i in range(n):
+        inverse = (a + i).reciprocal()
+        digamma -= inverse
+        trigamma += inverse.square_()
+    inverse = (a + n).reciprocal()
+    square = inverse * inverse
+    of_digamma, of_trigamma = torch.zeros_like(a), torch.zeros_like(a)
+    for k in range(len(bernoulli), 0, -1):
+        of_digamma = of_digamma.add_(bernoulli[k - 1] / (2 * k)).mul_(square)
+        of_trigamma = of_trigamma.add_(bernoulli[k - 1]).mul_(square)
+    digamma -= of_digamma.add_(inverse, alpha=0.5).add_(inverse.log())
+    trigamma += of_trigamma.add_(1.0).mul_(inverse).add_(square, alpha=0.5)
+    return digamma, trigamma
+
+
+def matched_gammas(concentration: Float[Tensor, "*n"], method: LikelihoodMethod) -> tuple[Tensor, Tensor]:
+    """Return mean and precision of the same Gaussians by matching.
+
+    Examples
+    --------
+    >>> matched_gammas(torch.tensor([0.1, 1.1]), LikelihoodMethod.LAPLACE)
     (tensor([-2.3026,  0.0953]), tensor([0.1000, 1.1000]))
     """
     return _targets(concentration, torch.ones_like(concentration), "gamma", method)
@@ -179,14 +354,126 @@ def _(
     return _opaque(*torch.broadcast_tensors(*parts), family, method), (0, 0)
 
 
+def fixed_gamma_targets(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
+    """Return mean and precision as numbers, which are constants of a compiled graph.
+
+    Examples
+    --------
+    >>> fixed_gamma_targets(0.1, LikelihoodMethod.LAPLACE)
+    (-2.3026, 0.1)
+    """
+    return _gamma_constants(concentration.hex(), method.value)
+
+
+def fixed_beta_targets(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
+    """Return mean and precision as numbers, which are constants of a compiled graph.
+
+    Examples
+    --------
+    >>> fixed_beta_targets(1.1, 0.1, LikelihoodMethod.LAPLACE)
+    (2.3979, 0.0917)
+    """
+    return _beta_constants(alpha.hex(), beta.hex(), method.value)
+
+
+def _is_constant(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Have torch.compile call a function once and keep what it returns.
+
+    Its arguments must be constants, too; a compiler takes the digits of a number (``hex``) for one, not the number.
+    """
+    # what torch.compiler.assume_constant_result does after importing all of torch's compiler
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+class BetaCurve(NamedTuple):
+    r"""Mean and precision of a binary label between 0 and 1, for fixed concentrations: pieces of polynomials.
+
+    In :math:`t = \log\frac{\alpha_\epsilon + y}{\beta_\epsilon + 1 - y}` both are smooth whatever the concentrations
+    (near the ends, where one of the Gammas is nearly empty, they are exponentials of it), so that pieces of one length
+    are enough, each with a polynomial through matched Gaussians at Chebyshev's nodes.
+    """
+
+    start: float
+    n_pieces: int
+    coefficients: Float[Tensor, "2 degree n_pieces"]
+
+    def of_labels(
+        self, labels: Float[Tensor, "*n"], alpha_eps: float, beta_eps: float
+    ) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
+        """Return mean and precision of each label."""
+        shape, labels = labels.shape, labels.reshape(-1)
+        if not torch.compiler.is_compiling() and labels.numel() > CHUNK:
+            chunks = [self.of_labels(chunk, alpha_eps, beta_eps) for chunk in labels.split(CHUNK)]
+            mean, precision = (torch.cat(parts).reshape(shape) for parts in zip(*chunks, strict=True))
+            return mean, precision
+        logit = (labels + alpha_eps).div_((1.0 - labels).add_(beta_eps)).log_()
+        place = logit.mul_(1.0 / _PIECE).sub_(self.start / _PIECE + 0.5)
+        piece = place.round().clamp(0.0, self.n_pieces - 1.0)
+        within, piece = place.sub_(piece), piece.long()
+        mean, precision = (_polynomial(own, piece, within) for own in self.coefficients.to(labels.device).unbind())
+        return mean.reshape(shape), precision.reshape(shape)
+
+
+def _polynomial(
+    coefficients: Float[Tensor, "degree n_pieces"], piece: Int64[Tensor, " n"], within: Float[Tensor, " n"]
+) -> Float[Tensor, " n"]:
+    """Horner's scheme, from the highest power down."""
+    value, *rest = (own.index_select(0, piece) for own in coefficients.unbind())
+    for coefficient in rest:
+        value = value.mul_(within).add_(coefficient)
+    return value
+
+
+def beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype) -> BetaCurve:
+    """Return the curve, matched once for these options.
+
+    Examples
+    --------
+    >>> curve = beta_curve(0.1, 0.1, LikelihoodMethod.LAPLACE, torch.float32)
+    >>> curve.of_labels(torch.tensor([0.0, 1.0]), 0.1, 0.1)
+    (tensor([-2.3979,  2.3979]), tensor([0.0917, 0.0917]))
+    """
+    return _curve_constant(alpha_eps.hex(), beta_eps.hex(), method.value, dtype)
+
+
+@lru_cache(maxsize=16)
+def _beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype) -> BetaCurve:
+    start, stop = math.log(alpha_eps / (1.0 + beta_eps)), math.log((1.0 + alpha_eps) / beta_eps)
+    n_pieces = math.ceil((stop - start) / _PIECE)
+    n_nodes = 6 if dtype is torch.float64 else 4
+    nodes = 0.5 * np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)  # within (-1/2, 1/2)
+    logits = start + _PIECE * (np.arange(n_pieces)[:, None] + 0.5 + nodes)
+    total = 1.0 + alpha_eps + beta_eps
+    a, b = _tensors([total / (1.0 + np.exp(sign * logits)) for sign in (-1.0, 1.0)], torch.float64)
+    values = np.array([part.tolist() for part in beta_targets(a, b, method)])  # (2, n_pieces, n_nodes)
+    coefficients = np.linalg.inv(np.vander(nodes)) @ values.swapaxes(1, 2)
+    return BetaCurve(start, n_pieces, *_tensors([coefficients], dtype))
+
+
+@_is_constant
+def _curve_constant(alpha_eps: str, beta_eps: str, method: str, dtype: torch.dtype) -> BetaCurve:
+    return _beta_curve(float.fromhex(alpha_eps), float.fromhex(beta_eps), LikelihoodMethod(method), dtype)
+
+
+@_is_constant
+def _gamma_constants(concentration: str, method: str) -> tuple[float, float]:
+    return _fixed_gamma(float.fromhex(concentration), LikelihoodMethod(method))
+
+
+@_is_constant
+def _beta_constants(alpha: str, beta: str, method: str) -> tuple[float, float]:
+    return _fixed_beta(float.fromhex(alpha), float.fromhex(beta), LikelihoodMethod(method))
+
+
 @lru_cache
-def _fixed_gamma_targets(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
-    mean, precision = gamma_targets(torch.tensor(concentration, dtype=torch.float64), method)
+def _fixed_gamma(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
+    mean, precision = matched_gammas(torch.tensor(concentration, dtype=torch.float64), method)
     return mean.item(), precision.item()
 
 
 @lru_cache
-def _fixed_beta_targets(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
+def _fixed_beta(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
     a, b = torch.tensor([alpha, beta], dtype=torch.float64)
     mean, precision = beta_targets(a, b, method)
     return mean.item(), precision.item()

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
+from functools import lru_cache
+from sys import float_info
 from typing import Any
 
 import torch
@@ -18,16 +20,22 @@ from torch import Tensor
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._squared_error import label_error_sum, label_errors
+from gaussify.nn._squared_error import count_error_sum, error_sum, label_errors, squared_errors, table_error_sum
 from gaussify.nn._targets import (
+    BinaryConstants,
     BinaryGaussians,
+    CountConstants,
     LabelGaussians,
+    LabelTable,
+    beta_curve,
     beta_targets,
     gamma_targets,
     half_log_variance,
 )
 
-_SMALLEST = 1e-30
+_SMALLEST, _LARGEST = 1e-30, float_info.max
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_LARGEST_TABLE = 128  # classes; of more, a table of all is slower to read than made anew
 
 __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
 
@@ -91,6 +99,16 @@ def matched_cross_entropy(
     >>> matched_cross_entropy(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), method="laplace")
     tensor(10.3916)
     """
+    if type(alpha_eps) is float and weight is None and target.is_cpu and not torch.compiler.is_compiling():
+        options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
+        try:
+            constants = _class_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
+            if isinstance(constants, LabelTable):
+                return table_error_sum(input, target, constants)
+            if constants is not None and not target.requires_grad and _are_within(target, 0.0, _LARGEST):
+                return count_error_sum(input, target, constants)
+        except (IndexError, RuntimeError, TypeError):
+            pass  # of a label outside: to be ignored, or wrong; within torch.func; of options that are anything
     owner = "matched_cross_entropy"
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
@@ -103,13 +121,14 @@ def matched_cross_entropy(
     _check_weight(weight, n_classes, owner=owner)
     if target.is_floating_point():
         counts = _soft_counts(input, target, label_smoothing, owner=owner).to(logits.dtype)
-        total = counts.sum(-1, keepdim=True)
         if chosen is LikelihoodMethod.GAUSS:
+            total = counts.sum(-1, keepdim=True)
             _check_values(total, name="sums of rows of 'target'", owner=owner, minimum=_SMALLEST)
             mean, precision = counts / total, (total / variance).expand_as(counts)
+            normaliser = n_classes * half_log_variance(precision[:, 0])
         else:
-            mean, precision = gamma_targets(alpha_eps + counts, chosen)
-        losses = (0.5 * precision * (logits - mean).square() + half_log_variance(precision)).sum(-1)
+            mean, precision, normaliser = gamma_targets(alpha_eps + counts, chosen)
+        losses = squared_errors(logits, mean, precision) + normaliser
         if weight is not None:
             losses = losses * (counts * weight.to(counts)).sum(-1)
         return _reduced(losses, how, _shape_of_rows(input))
@@ -117,16 +136,15 @@ def matched_cross_entropy(
     gaussians = LabelGaussians.of_smoothed(
         chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=variance
     )
-    options = gaussians, weight, label_smoothing, how
-    if labels.is_cpu and not 0 <= ignore_index < n_classes and not torch.compiler.is_compiling():
-        with suppress(IndexError, RuntimeError):  # of a label outside: to be ignored, or wrong
-            return _shaped(_label_loss(logits, labels, *options, is_kept=None), target, how)
-    is_kept = labels != ignore_index
-    labels = torch.where(is_kept, labels, 0)
-    if labels.is_cpu and not torch.compiler.is_compiling():
-        with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
-            as_labels(labels, n_classes=n_classes, owner=owner)
-    return _shaped(_label_loss(logits, labels, *options, is_kept=is_kept), target, how)
+    is_kept = None
+    if not _are_classes(labels, n_classes) or 0 <= ignore_index < n_classes:
+        is_kept = labels != ignore_index
+        labels = torch.where(is_kept, labels, 0)
+        if labels.is_cpu and not torch.compiler.is_compiling():
+            with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
+                as_labels(labels, n_classes=n_classes, owner=owner)
+    losses = _label_losses(logits, labels, gaussians, weight, label_smoothing, how, is_kept=is_kept)
+    return losses.reshape(target.shape) if how is Reduction.NONE else losses
 
 
 def matched_binary_cross_entropy_with_logits(
@@ -173,6 +191,12 @@ def matched_binary_cross_entropy_with_logits(
     >>> matched_binary_cross_entropy_with_logits(torch.tensor([0.5]), torch.tensor([1.0]), method="gauss")
     tensor(1.0439)
     """
+    if type(alpha_eps) is float and weight is None and pos_weight is None and not torch.compiler.is_compiling():
+        options = alpha_eps, beta_eps, method, reduction, label_variance
+        with suppress(RuntimeError, TypeError):  # within torch.vmap, where values cannot be looked at; of odd options
+            constants = _binary_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
+            if constants is not None and target.is_cpu and not target.requires_grad and _are_0_or_1(target):
+                return error_sum(input, torch.add(constants.mean_0, target, alpha=constants.step), constants)
     owner = "matched_binary_cross_entropy_with_logits"
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
@@ -196,11 +220,10 @@ def matched_binary_cross_entropy_with_logits(
         mean, precision = labels, 1.0 / variance
     else:
         mean, precision = _binary_targets(labels, are_hard, chosen, alpha_eps, beta_eps)
-    if weight is None and pos_weight is None and not isinstance(precision, Tensor):
-        # one fused operation, as one precision serves all
-        error = torch.nn.functional.mse_loss(logits, mean, reduction=how.value)
-        n_summed = logits.numel() if how is Reduction.SUM else 1
-        return 0.5 * precision * error + n_summed * half_log_variance(precision)
+    if how is not Reduction.NONE and weight is None and pos_weight is None and isinstance(precision, Tensor):
+        row, mean, precision = (part.reshape(1, -1) for part in (logits, mean, precision.expand_as(logits)))
+        total = squared_errors(row, mean, precision)[0] + half_log_variance(precision).sum()
+        return total if how is Reduction.SUM else total / logits.numel()
     losses = 0.5 * precision * (logits - mean).square() + half_log_variance(precision)
     if weight is not None:
         losses = losses * weight
@@ -227,26 +250,116 @@ def _are_hard(target: Tensor, labels: Tensor, *, owner: str) -> bool:
     if torch.compiler.is_compiling():
         return not target.is_floating_point()
     with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
-        if not labels.requires_grad and torch.equal(labels.square(), labels):
+        if not labels.requires_grad and _are_0_or_1(labels):
             return True
     _check_values(labels, name="target", owner=owner, minimum=0.0, maximum=1.0)
     return False
+
+
+def _are_0_or_1(labels: Tensor) -> bool:
+    return torch.equal(labels * labels, labels)
+
+
+@lru_cache(maxsize=64)
+def _binary_constants(
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    label_shape: Sequence[int],
+    label_dtype: torch.dtype,
+    alpha_eps: float,
+    beta_eps: float | None,
+    method: str,
+    reduction: str,
+    label_variance: float,
+) -> BinaryConstants | None:
+    """The Gaussians of the labels 0 and 1, checked and matched once; None where there is more to look out for."""
+    is_reduced = reduction in (Reduction.MEAN, Reduction.SUM)
+    if label_shape != shape or not label_dtype is dtype in (torch.float32, torch.float64) or not is_reduced:
+        return None
+    numbers = (alpha_eps, label_variance)
+    if method not in BETA_METHODS or not all(isinstance(own, float) and 0.0 < own < math.inf for own in numbers):
+        return None
+    if method == LikelihoodMethod.GAUSS:
+        gaussians = BinaryGaussians(0.0, 1.0 / label_variance, 1.0, 1.0 / label_variance)
+    elif beta_eps in (None, alpha_eps):  # one precision serves all
+        gaussians = BinaryGaussians.of_labels(LikelihoodMethod(method), alpha_eps, alpha_eps)
+    else:
+        return None
+    n = math.prod(shape)
+    return BinaryConstants.of_gaussians(gaussians, n=n, is_mean=reduction == Reduction.MEAN, dtype=dtype) if n else None
 
 
 def _binary_targets(
     labels: Tensor, are_hard: bool, method: LikelihoodMethod, alpha_eps: Any, beta_eps: Any
 ) -> tuple[Tensor, Any]:
     """Mean and precision of each label; those that are all 0 or 1 have one of two."""
-    if not are_hard:
-        return beta_targets(alpha_eps + labels, beta_eps + (1.0 - labels), method)
-    of = BinaryGaussians.of_labels(method, alpha_eps, beta_eps)
-    mean = of.mean_0 + (of.mean_1 - of.mean_0) * labels
-    if isinstance(of.precision_0, float) and alpha_eps == beta_eps:
-        return mean, of.precision_0
-    return mean, of.precision_0 + (of.precision_1 - of.precision_0) * labels
+    are_fixed = isinstance(alpha_eps, float) and isinstance(beta_eps, float)
+    if are_hard:
+        of = BinaryGaussians.of_labels(method, alpha_eps, beta_eps)
+        # chosen, not interpolated: where one mean is far out, a difference of the two loses the digits of the other
+        mean_0, precision_0, mean_1, precision_1 = (
+            part if isinstance(part, Tensor) else labels.new_full((), part) for part in of
+        )
+        is_1 = labels > 0.5
+        return torch.where(is_1, mean_1, mean_0), torch.where(is_1, precision_1, precision_0)
+    if are_fixed and not labels.requires_grad:
+        return beta_curve(alpha_eps, beta_eps, method, labels.dtype).of_labels(labels, alpha_eps, beta_eps)
+    return beta_targets(alpha_eps + labels, beta_eps + (1.0 - labels), method)
 
 
-def _label_loss(
+@lru_cache(maxsize=64)
+def _class_constants(
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    target_shape: Sequence[int],
+    target_dtype: torch.dtype,
+    alpha_eps: float,
+    method: str,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    label_variance: float,
+) -> LabelTable | CountConstants | None:
+    """What a sum over class indices or probabilities needs, matched once; None where there is more to look out for."""
+    are_allowed = (
+        method in list(LikelihoodMethod)
+        and 0.0 <= label_smoothing <= 1.0
+        and all(isinstance(number, float) and 0.0 < number < math.inf for number in (alpha_eps, label_variance))
+    )
+    is_reduced = reduction in (Reduction.MEAN, Reduction.SUM)
+    if not (are_allowed and is_reduced and len(shape) == 2 and shape[0] > 0 and shape[1] > 1 and dtype in _FLOATS):
+        return None
+    (n_rows, n_classes), chosen = shape, LikelihoodMethod(method)
+    factor = 1.0 / n_rows if reduction == Reduction.MEAN else 1.0
+    if target_dtype is dtype in (torch.float32, torch.float64) and target_shape == shape:
+        if chosen is LikelihoodMethod.GAUSS or label_smoothing != 0.0:
+            return None
+        return CountConstants.of_method(chosen, alpha_eps, n=n_rows * n_classes, factor=factor, dtype=dtype)
+    is_small = n_classes <= _LARGEST_TABLE and not 0 <= ignore_index < n_classes
+    if not (target_dtype is torch.int64 and target_shape == shape[:1] and is_small):
+        return None
+    gaussians = LabelGaussians.of_smoothed(
+        chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
+    )
+    full = torch.float64 if dtype is torch.float64 else torch.float32  # to which logits of half precision are promoted
+    return LabelTable.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=full)
+
+
+def _are_classes(labels: Tensor, n_classes: int) -> bool:
+    """Whether all labels are known to be classes, none to be ignored."""
+    if labels.is_cpu and not torch.compiler.is_compiling():
+        with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at, or of no labels
+            return _are_within(labels, 0.0, n_classes - 1.0)
+    return False
+
+
+def _are_within(values: Tensor, minimum: float, maximum: float) -> bool:
+    """Whether all are numbers between the two, which one pass tells."""
+    smallest, largest = values.aminmax()
+    return smallest.item() >= minimum and largest.item() <= maximum
+
+
+def _label_losses(
     logits: Tensor,
     labels: Tensor,
     gaussians: LabelGaussians,
@@ -256,20 +369,17 @@ def _label_loss(
     *,
     is_kept: Tensor | None,
 ) -> Tensor:
-    normaliser = gaussians.log_normaliser(labels, logits.shape[1])
-    are_alike = weight is None and is_kept is None
-    if are_alike and how is not Reduction.NONE and not isinstance(normaliser, Tensor):
-        n = len(labels)
-        mean_factor = 1.0 / n if n else math.nan
-        factor, shift = (mean_factor, normaliser) if how is Reduction.MEAN else (1.0, n * normaliser)
-        return label_error_sum(logits, labels, gaussians, factor, shift)
-    losses = label_errors(logits, labels, gaussians) + normaliser
-    count = torch.ones_like(losses) if weight is None else weight.to(losses)[labels]
+    losses = label_errors(logits, labels, gaussians) + gaussians.log_normaliser(labels, logits.shape[1])
+    count = is_kept  # of which the mean is, or None: all rows
     if weight is not None:  # of a smoothed label, as that of its classes
-        losses = losses * ((1.0 - label_smoothing) * count + label_smoothing * weight.to(losses).mean())
+        of_rows = weight.to(losses)[labels]
+        losses = losses * ((1.0 - label_smoothing) * of_rows + label_smoothing * weight.to(losses).mean())
+        count = of_rows if is_kept is None else torch.where(is_kept, of_rows, 0.0)
     if is_kept is not None:
-        losses, count = torch.where(is_kept, losses, 0.0), torch.where(is_kept, count, 0.0)
-    return losses.sum() / count.sum() if how is Reduction.MEAN else _reduced(losses, how, losses.shape)
+        losses = torch.where(is_kept, losses, 0.0)
+    if how is Reduction.MEAN and count is not None:
+        return losses.sum() / count.sum()
+    return _reduced(losses, how, losses.shape)
 
 
 def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int]) -> Tensor:
@@ -278,16 +388,12 @@ def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int]) -> Tensor:
     return losses.sum() if how is Reduction.SUM else losses.mean()
 
 
-def _shaped(loss: Tensor, target: Tensor, how: Reduction) -> Tensor:
-    """The losses of rows as labels are."""
-    return loss.reshape(target.shape) if how is Reduction.NONE else loss
-
-
 def _check_values(values: Tensor, *, name: str, owner: str, **limits: float) -> None:
     """Refuse numbers that are not finite or out of their limits, where values can be looked at."""
     if not torch.compiler.is_compiling():
-        with suppress(RuntimeError):  # within torch.vmap
-            as_floats(values, name=name, owner=owner, **limits)  # type: ignore[arg-type]
+        with suppress(RuntimeError):  # within torch.vmap, or of no values
+            if not _are_within(values.detach(), limits.get("minimum", -_LARGEST), limits.get("maximum", _LARGEST)):
+                as_floats(values, name=name, owner=owner, **limits)  # type: ignore[arg-type]
 
 
 def _full_precision(input: Tensor) -> Tensor:
@@ -336,8 +442,8 @@ def _soft_counts(input: Tensor, target: Tensor, label_smoothing: float, *, owner
 
 def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Sequence[int] = ()) -> Any:
     """A float, or a tensor beside the logits that keeps its graph."""
-    if torch.compiler.is_compiling():  # where values cannot be looked at, and numbers may stand for others
-        return value.to(like) if isinstance(value, Tensor) else like.new_full((), value)
+    if torch.compiler.is_compiling():  # where values cannot be looked at
+        return value.to(like) if isinstance(value, Tensor) else float(value)
     if type(value) is float and 0.0 < value < math.inf:  # which needs no tensor to be checked
         return value
     checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
