@@ -54,6 +54,7 @@ html_title = "gaussify"
 html_static_path = ["_static"]
 html_css_files = ["gaussify.css"]
 html_show_sourcelink = False
+html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
 
 

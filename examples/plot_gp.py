@@ -22,7 +22,9 @@ across, up = np.linspace(low[0], high[0], 140), np.linspace(low[1], high[1], 140
 plane = np.stack(np.meshgrid(across, up), -1).reshape(-1, 2)
 
 # %%
-# Exact, with 200 rows, and sparse, with 20 inducing points.
+# Exact, with 200 rows, and sparse, with 20 inducing points; colours are mixed by the probabilities. To the right, how
+# much doubt there is (the entropy of the prediction): along the boundaries, where classes overlap, and away from all
+# rows, where nobody knows.
 
 models = {"exact": GPClassifier(), "20 inducing points": GPClassifier(n_inducing=20)}
 figure, axes = plt.subplots(1, 3, figsize=(12, 4), sharey=True, layout="constrained")
@@ -33,10 +35,6 @@ for axis, (name, model) in zip(axes, models.items(), strict=False):
     nll = metrics.nll(model.predict_proba(X_test), y_test)
     axis.set(title=f"{name}: test NLL {nll:.3f}", xticks=[], yticks=[])
     print(f"{name:20} NLL {nll:.3f}, alpha_eps {model.alpha_eps_:g}, temperature {model.temperature_:.2f}")
-
-# %%
-# Colours are mixed by the probabilities. To the right, how much doubt there is (the entropy of the prediction): along
-# the boundaries, where classes overlap, and away from all rows, where nobody knows.
 
 entropy = -(probs * np.log(probs)).sum(1).reshape(140, 140)
 axes[2].imshow(entropy, extent=(*across[[0, -1]], *up[[0, -1]]), origin="lower", cmap="Greys")
