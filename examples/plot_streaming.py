@@ -17,17 +17,17 @@ from gaussify.plotting import SERIES_COLOURS
 X, y = make_drifting_stream(2400, n_features=8, n_classes=3, drift="abrupt", random_state=0)
 
 # %%
-# Blocks of twenty rows: the loss is that of probabilities which knew nothing of the block.
+# Blocks of thirty rows: the loss is that of probabilities which knew nothing of the block.
 
-blocks = np.arange(0, len(y), 20)
+blocks = np.arange(0, len(y), 30)
 losses = {}
 for forgetting in (1.0, 0.999, 0.99):
     model = BayesianLogisticRegression(forgetting=forgetting)
     losses[forgetting] = []
     for start in blocks:
-        rows = slice(start, start + 20)
+        rows = slice(start, start + 30)
         if start:
-            own = model.predict_proba(X[rows])[np.arange(20), y[rows]]
+            own = model.predict_proba(X[rows])[np.arange(30), y[rows]]
             losses[forgetting].append(-np.log(own).mean())
         model.partial_fit(X[rows], y[rows], classes=range(3))
     early, late = np.array_split(losses[forgetting], 2)
@@ -39,8 +39,8 @@ for forgetting in (1.0, 0.999, 0.99):
 
 figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
 for colour, (forgetting, own) in zip(SERIES_COLOURS, losses.items(), strict=False):
-    smooth = np.convolve(own, np.ones(6) / 6, mode="valid")
-    axis.plot(blocks[6:], smooth, color=colour, label=f"forgetting={forgetting:g}")
+    smooth = np.convolve(own, np.ones(4) / 4, mode="valid")
+    axis.plot(blocks[4:], smooth, color=colour, label=f"forgetting={forgetting:g}")
 axis.axvline(1200, color="0.6", linestyle=":")
 axis.annotate("another law", (1200, axis.get_ylim()[1]), xytext=(-4, -12), textcoords="offset points", ha="right")
 axis.set(xlabel="rows seen", ylabel="log-loss of the next rows")
