@@ -90,3 +90,16 @@ def test_every_experiment_has_a_section_of_its_own_for_those_who_read_the_paper(
         r"^### (\S+)\n\n```{experiment} (\S+)\n```$", PAPER.read_text(encoding="utf-8"), flags=re.MULTILINE
     )
     assert sorted(shown) == [(experiment.name, experiment.name) for experiment in all_experiments()]
+
+
+def anchors(page: Path) -> set[str]:
+    """Names under which the headings of a page can be linked to, as GitHub and Sphinx make them."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_to_headings_lead_somewhere(page):
+    links = re.findall(r"\]\(([\w-]+\.md)?#([\w-]+)\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if link[1] not in anchors(DOCS / (link[0] or page.name))] == []
