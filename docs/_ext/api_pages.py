@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ import gaussify
 HIDDEN = ("gaussify.cli", "gaussify.experiments")  # commands; docs/paper.md and docs/tables.md are about them
 
 
+@cache
 def public_modules() -> list[str]:
     """Return ``gaussify`` and every module below it that promises names: an ``__all__`` that is not empty."""
     found = ["gaussify"]
