@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PEERS := laplace-torch vbll asdfghjkl==0.1a4 backpack-for-pytorch curvlinops-for-pytorch torchmetrics opt-einsum \
 	lightning-utilities einops einconv unfoldNd modAL-python scikit-activeml iteration-utilities makefun
 
-.PHONY: demo test check test-all bench results format clean help
+.PHONY: demo test check test-all docs bench results format clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -31,6 +31,10 @@ test: check  ## everything that continuous integration runs
 
 test-all: check  ## the default tests and the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+
+docs: $(STAMP)  ## the documentation as HTML in docs/_build/html, with every example run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -n -b html docs docs/_build/html
 
 format: $(STAMP)  ## rewrite the code in the project's format
 	$(BIN)/ruff format .
@@ -66,4 +70,5 @@ results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce streaming --preset laptop --out results --fresh  # reads GAUSSIFY_DATA; trains a VGG-11 first
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \
+		docs/_build docs/api docs/gallery

@@ -2,17 +2,18 @@ import re
 from pathlib import Path
 
 import matplotlib
+import matplotlib.pyplot as plt
 import pytest
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 
 
-def run_code(page: Path) -> dict[str, object]:
+def run_code(page: Path, at_least: int = 2) -> dict[str, object]:
     """Names after all Python blocks of a page were run in one go."""
     matplotlib.use("Agg")
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert len(blocks) >= 2
+    assert len(blocks) >= at_least
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, page.name, "exec"), names)
@@ -43,6 +44,31 @@ def test_the_code_about_gaussian_processes_runs_from_top_to_bottom():
 def test_the_code_about_active_learning_runs_from_top_to_bottom():
     names = run_code(ROOT / "docs" / "active-learning.md")
     assert names["learner"].estimator_.score(names["X"], names["y"]) > 0.85
+
+
+def test_the_code_of_the_first_page_runs():
+    names = run_code(ROOT / "docs" / "index.md", at_least=1)
+    assert names["model"].score(names["X"], names["y"]) > 0.95
+
+
+def test_the_code_of_the_tour_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the model is saved
+    names = run_code(ROOT / "docs" / "tour.md")
+    nll = [
+        names["metrics"].nll(names[model].predict_proba(names["X_test"]), names["y_test"]) for model in ("gp", "model")
+    ]
+    assert nll[0] < nll[1] < 0.2
+
+
+def test_the_code_about_tables_runs_from_top_to_bottom():
+    pytest.importorskip("pandas")
+    names = run_code(ROOT / "docs" / "tables.md")
+    assert names["metrics"].nll(names["probs"], names["truth"]) < 0.6
+    plt.close("all")
+
+
+def test_the_code_of_the_derivations_holds():
+    assert "left_out" in run_code(ROOT / "docs" / "derivations.md")
 
 
 @pytest.mark.parametrize("page", [README, *(ROOT / "docs").glob("*.md")], ids=lambda page: page.name)

@@ -1,5 +1,15 @@
 """Exceptions and warnings of gaussify; each also inherits the built-in that fits."""
 
+__all__ = [
+    "GaussifyError",
+    "InvalidArgumentError",
+    "JitterWarning",
+    "MissingDependencyError",
+    "ModelFileError",
+    "NumericalError",
+    "UnsupportedMatchError",
+]
+
 
 class GaussifyError(Exception):
     """Base of every error that gaussify raises on purpose."""

@@ -2,12 +2,6 @@ r"""From independent Gaussian latents to class probabilities, in five ways.
 
 ``quadrature`` is exact to 5e-6 and the default; the others trade accuracy for something, and
 ``gaussify reproduce probabilities`` measures how much.
-
-References
-----------
-.. [1] Z. Lu, E. Ie, F. Sha, "Mean-field approximation to Gaussian-softmax integral", 2020.
-.. [2] D. MacKay, "Choice of basis for Laplace approximation", Machine Learning 33, 1998; M. Hobbhahn, A. Kristiadi,
-   P. Hennig, "Fast predictive uncertainty for classification with Bayesian deep networks", 2022.
 """
 
 import math
@@ -26,6 +20,13 @@ _ELEMENTS = 1 << 20  # rows x classes x (samples or classes) at a time
 class PredictiveMethod(StrEnum):
     """How Gaussian latents become probabilities.
 
+    References
+    ----------
+    .. [1] ``"mean-field"``: Z. Lu, E. Ie, F. Sha, "Mean-field approximation to Gaussian-softmax integral", 2020.
+    .. [2] ``"bridge"``: D. MacKay, "Choice of basis for Laplace approximation", Machine Learning 33, 1998;
+       M. Hobbhahn, A. Kristiadi, P. Hennig, "Fast predictive uncertainty for classification with Bayesian deep
+       networks", 2022.
+
     Examples
     --------
     >>> [str(method) for method in PredictiveMethod]
@@ -37,9 +38,9 @@ class PredictiveMethod(StrEnum):
     MONTE_CARLO = "monte-carlo"
     """The paper's average over samples of the latents, seeded."""
     MEAN_FIELD = "mean-field"
-    """Every pair of classes by the probit approximation of its logistic-Gaussian integral [1]_; n_classes² a row."""
+    """Every pair of classes by the probit approximation of its logistic-Gaussian integral; n_classes² a row."""
     BRIDGE = "bridge"
-    """Mean of the Dirichlet that the Laplace bridge gives [2]_."""
+    """Mean of the Dirichlet that the Laplace bridge gives."""
     PLUG_IN = "plug-in"
     """The link at the mean; the variance is not used."""
 

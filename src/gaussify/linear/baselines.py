@@ -161,12 +161,12 @@ def absorb_(
 
 
 class ADFClassifier(StreamingClassifier):
-    r"""Assumed density filtering in the exact softmax model, one row at a time [1]_.
+    r"""Assumed density filtering in the exact softmax model, one row at a time.
 
     The posterior of the weights of each class is a Gaussian of its own, with all correlations between these weights and
     none with those of other classes. A row multiplies it by
     :math:`\mathrm{softmax}_y`, and the Gaussian with the moments of that takes its place (:func:`absorb_`); the moments
-    come from the log-normaliser and its derivatives, which simple Monte Carlo estimates (:func:`log_normaliser`).
+    come from the log-normaliser and its derivatives, which simple Monte Carlo estimates [1]_ (:func:`log_normaliser`).
     A row costs K d², and K numbers for each sample; memory is K d² numbers.
 
     Rows are visited once, in their order, by ``fit`` as well: shuffle rows that are sorted by class, from which it
@@ -311,11 +311,11 @@ def softmax_gradient(
 
 
 class MomentumSGDClassifier(StreamingClassifier):
-    r"""Multinomial logistic regression by stochastic gradient descent with momentum [1]_.
+    r"""Multinomial logistic regression by stochastic gradient descent with momentum.
 
     The rows of a ``partial_fit`` are visited once, in their order, in minibatches; ``fit`` visits its rows
     ``n_epochs`` times, from the second time on in random orders. With the gradient :math:`\nabla` of
-    :func:`softmax_gradient` and weight decay :math:`\lambda`, a minibatch does
+    :func:`softmax_gradient` and weight decay :math:`\lambda`, a minibatch does [1]_
 
     .. math:: V \leftarrow \mu V - \gamma(\nabla + \lambda W), \qquad W \leftarrow W + V.
 

@@ -67,11 +67,11 @@ def accuracy(probs: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float:
 
 
 def brier(probs: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float:
-    r"""Return the Brier score in its original form, summed over the classes [1]_.
+    r"""Return the Brier score in its original form, summed over the classes.
 
     .. math:: \frac{1}{n} \sum_{i=1}^{n} \sum_{k} (p_{ik} - \mathbb{1}[y_i = k])^2
 
-    For two classes this is twice the score that looks at the second class alone.
+    As Brier [1]_ has it; for two classes this is twice the score that looks at the second class alone.
 
     Parameters
     ----------

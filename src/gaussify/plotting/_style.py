@@ -10,7 +10,6 @@ from gaussify._optional import import_optional
 if TYPE_CHECKING:
     import matplotlib.figure
 
-# The palette of Okabe and Ito, which colour-blind readers can tell apart.
 METHOD_COLOURS = {
     "exact": "#000000",
     "gauss": "#999999",
@@ -21,9 +20,10 @@ METHOD_COLOURS = {
     "adf": "#E69F00",
     "sgd": "#56B4E9",
 }
+"""A colour for each method, of the palette of Okabe and Ito, which colour-blind readers can tell apart."""
 
-# For things that are not methods (parameters, data sets), drawn in this order.
 SERIES_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Colours for things that are not methods (parameters, data sets), in the order in which they are drawn."""
 
 STYLE = {
     "font.size": 9.0,
