@@ -53,6 +53,7 @@ bench: $(STAMP)  ## speed and accuracy against the alternatives, as ratios in on
 results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce densities --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce digits --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce digits-stream --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce drift --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce gpc-landscape --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next
 	$(BIN)/gaussify reproduce gpc-uci --preset laptop --out results --fresh  # hours

@@ -7,6 +7,7 @@ __all__ = [
     "MissingDependencyError",
     "ModelFileError",
     "NumericalError",
+    "TableError",
     "UnsupportedMatchError",
 ]
 

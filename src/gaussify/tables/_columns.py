@@ -81,7 +81,7 @@ class Column:
         return ""
 
     def packed(self) -> dict[str, Any]:
-        """Return it for JSON; :func:`unpack_column` takes that."""
+        """Return it for JSON."""
         return {"kind": str(self.kind), **asdict(self)}
 
     def _with_missing(self, names: list[str], has_missing: bool) -> list[str]:

@@ -23,6 +23,7 @@ from gaussify._persistence import replacing
 from gaussify.exceptions import TableError
 
 STANDARD_STREAM = "-"
+"""In place of a path: standard input or output."""
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "?")
 """Words for a missing cell."""
 

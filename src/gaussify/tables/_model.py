@@ -20,7 +20,10 @@ from gaussify.linear import BayesianLogisticRegression
 from gaussify.tables._columns import as_words
 from gaussify.tables._encoder import TableEncoder, as_table, require_column
 
-MODEL_FILE, REPORT_FILE = "model.safetensors", "report.html"
+MODEL_FILE = "model.safetensors"
+"""All of a model, in its folder."""
+REPORT_FILE = "report.html"
+"""What there is to look at beside it."""
 _KIND, _FORMAT = "TableModel", 1
 _CLASSIFIERS: dict[str, Any] = {own.__name__: own for own in (BayesianLogisticRegression, GPClassifier)}
 
@@ -124,7 +127,7 @@ class TableModel:
         batches : iterator of tables
             With the column of labels.
         source : str
-            Where they come from, for :attr:`history`.
+            Where they come from, for the history.
         report : callable, optional
             Called with the number of rows of each batch.
         """
