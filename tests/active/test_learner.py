@@ -70,6 +70,76 @@ def test_carried_latents_of_a_sparse_gp_equal_recomputed_ones():
     np.testing.assert_allclose(learner._pool.carried.variance, variance, atol=1e-8)
 
 
+@pytest.mark.parametrize("method", ["gauss", "variational"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_stages_are_the_predictions_after_each_label(method, n):
+    X, y = binary()
+    params = {**FIXED, "method": method}
+    learner = ActiveLearner(BayesianLogisticRegression(**params), X[:300], classes=[0, 1])
+    test = learner.track(X[300:])
+    learner.teach(np.arange(10), y[:10])
+    test.predict_proba()
+    run(learner, y, 40 // n, n)
+    stages = list(test.staged_predict_proba())
+    assert len(stages) == 40
+    for number, probs in enumerate(stages):
+        rows = learner.labelled_[: 11 + number]
+        anew = BayesianLogisticRegression(**params).fit(X[rows], y[rows])
+        np.testing.assert_allclose(probs, anew.predict_proba(X[300:]), atol=1e-8)
+    np.testing.assert_array_equal(test.predict_proba(), stages[-1])
+    assert list(test.staged_predict_proba()) == []
+
+
+def test_stages_that_are_left_early_are_not_lost():
+    X, y = binary()
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1])
+    test = learner.track(X[:50] + 0.1)
+    learner.teach(np.arange(10), y[:10])
+    test.predict_proba()
+    run(learner, y, 10)
+    for _ in zip(range(3), test.staged_predict_proba(), strict=False):
+        pass
+    run(learner, y, 2)
+    assert len(list(test.staged_predict_proba())) == 12 - 3
+    np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
+
+
+def test_rows_that_are_asked_seldom_follow_many_labels_at_once(monkeypatch):
+    X, y = binary()
+    monkeypatch.setattr("gaussify.posterior._carried._ELEMENTS", 150)  # three labels of fifty rows at a time
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1])
+    test = learner.track(X[:50] + 0.1)
+    learner.teach(np.arange(10), y[:10])
+    for n_steps in (7, 1, 20):
+        test.predict_proba()
+        run(learner, y, n_steps)
+        np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
+
+
+def test_what_is_never_asked_is_not_kept_for_ever(monkeypatch):
+    X, y = binary()
+    monkeypatch.setattr("gaussify.active._model._ELEMENTS", 1)
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1])
+    test = learner.track(X[:50] + 0.1)
+    learner.teach(np.arange(10), y[:10])
+    test.predict_proba()
+    run(learner, y, 30)
+    assert len(test._rows._behind) <= 9  # features
+    np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression(), BayesianLogisticRegression()], ids=["plain", "auto"])
+def test_stages_of_models_that_were_fitted_anew_are_refused(estimator):
+    X, y = binary()
+    learner = ActiveLearner(estimator, X, classes=[0, 1])
+    test = learner.track(X[:50])
+    learner.teach(np.arange(10), y[:10])
+    test.predict_proba()
+    learner.teach(np.arange(10, 200), y[10:200])
+    with pytest.raises(InvalidArgumentError, match="not fitted anew"):
+        test.staged_predict_proba()
+
+
 def test_a_gp_from_zero_labels_is_fitted_again_when_the_rows_have_doubled():
     X, y = binary(200, 2)
     learner = ActiveLearner(GPClassifier(n_inducing=10, max_iter=2), X)

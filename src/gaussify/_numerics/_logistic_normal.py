@@ -24,7 +24,7 @@ share their exponential.
 import cmath
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 
 import numpy as np
 import torch
@@ -43,8 +43,11 @@ _PAIRED_STEP = 0.5
 _NO_POLE = 0.5  # up to which the nearest poles do nothing
 _FAR = 40.0  # standard deviations, at which the density is zero in floats
 _CENTRAL = -2.0  # standard deviations below zero, above which a mean is in no tail
-_CHUNK = 1 << 12  # rows at a time: about 100 nodes each then stay in the cache
+_CHUNK = 1 << 11  # rows at a time: about 100 nodes each then stay in the cache
 _FEW = 16  # up to as many sigmoids, a loop in numpy is faster
+
+
+_Rule = Callable[..., Tensor]  # of orders, means that are not positive and standard deviations; gives (orders, n)
 
 
 def softplus_moment(order: int, mean: Tensor, variance: Tensor) -> Tensor:
@@ -123,7 +126,8 @@ def softplus_moments(orders: Sequence[int], mean: Tensor, variance: Tensor) -> l
     s = variance.detach().double().reshape(-1).sqrt()
     moments = m.new_empty(len(orders), m.numel())
     for rows, rule in _sigmoid_rules(m, s) if tuple(orders) == (1,) else _rules(s, max(orders)):
-        for index in rows.nonzero()[:, 0].split(_CHUNK):
+        index = rows.nonzero()[:, 0]
+        if index.numel():
             moments[:, index] = _tilted(rule, orders, -m[index].abs(), s[index])
     return [
         _reflect(order, m, moment).reshape(mean.shape).to(mean.dtype)
@@ -131,15 +135,15 @@ def softplus_moments(orders: Sequence[int], mean: Tensor, variance: Tensor) -> l
     ]
 
 
-def _rules(s: Tensor, order: int) -> Iterator[tuple[Tensor, Callable[..., Tensor]]]:
+def _rules(s: Tensor, order: int) -> Iterator[tuple[Tensor, _Rule]]:
     """Which rule is for which rows, of orders up to ``order``."""
     narrow, coarse = s <= _WIDE, (s <= _SLIM) & (order <= 1)  # higher orders have steeper integrands
-    yield coarse, _slim_rule
+    yield coarse, partial(_narrow_rule, step=2.0 * _STEP)
     yield narrow & ~coarse, _narrow_rule
     yield ~narrow, _wide_rule
 
 
-def _sigmoid_rules(m: Tensor, s: Tensor) -> Iterator[tuple[Tensor, Callable[..., Tensor]]]:
+def _sigmoid_rules(m: Tensor, s: Tensor) -> Iterator[tuple[Tensor, _Rule]]:
     """Which rule is for which rows, of order 1 alone."""
     paired = s <= _PAIRED
     central = ~paired & (-m.abs() > _CENTRAL * s)
@@ -148,7 +152,7 @@ def _sigmoid_rules(m: Tensor, s: Tensor) -> Iterator[tuple[Tensor, Callable[...,
     yield ~paired & ~central, _wide_rule
 
 
-def _tilted(rule: Callable[..., Tensor], orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
+def _tilted(rule: _Rule, orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
     r"""Moments by ``rule``, where ``m < -s^2`` through :math:`\sigma(f) = e^f\,\sigma(-f)`: nothing underflows.
 
     :math:`E_1(m, v) = e^{m + v/2}\,D_0`, with :math:`D_0 = 1 - E_1(m + v, v)`; derivatives by ``m`` give the others.
@@ -165,6 +169,17 @@ def _tilted(rule: Callable[..., Tensor], orders: Sequence[int], m: Tensor, s: Te
     return moments
 
 
+def _in_chunks(rule: _Rule) -> _Rule:
+    """A few rows at a time."""
+
+    @wraps(rule)
+    def chunked(orders: Sequence[int], m: Tensor, s: Tensor, **options: float) -> Tensor:
+        parts = zip(m.split(_CHUNK), s.split(_CHUNK), strict=True)
+        return torch.cat([rule(orders, *part, **options) for part in parts], -1)
+
+    return chunked
+
+
 def _reflect(order: int, m: Tensor, moment: Tensor) -> Tensor:
     """Undo the reflection to a mean of ``-|m|``, on which side small moments keep their relative accuracy."""
     if order == 0:
@@ -174,6 +189,7 @@ def _reflect(order: int, m: Tensor, moment: Tensor) -> Tensor:
     return moment if order % 2 == 0 else torch.where(m > 0, -moment, moment)
 
 
+@_in_chunks
 def _narrow_rule(orders: Sequence[int], m: Tensor, s: Tensor, step: float = _STEP) -> Tensor:
     """Trapezoidal rule over the standard normal; moments of shape (orders, n)."""
     nodes, weights = _normal_nodes(m.device, step)
@@ -188,9 +204,7 @@ def _softplus_derivative(order: int, f: Tensor, p: Tensor) -> Tensor:
     return p if order == 1 else _horner(_sigmoid_derivative(order), p)
 
 
-_slim_rule = partial(_narrow_rule, step=2.0 * _STEP)
-
-
+@_in_chunks
 def _wide_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
     r"""Trapezoidal rule over logistic noise ``l``, with ``a = (m - l) / s``; moments of shape (orders, n).
 
@@ -212,6 +226,7 @@ def _wide_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
     return torch.stack(values) @ weights
 
 
+@_in_chunks
 def _central_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
     """Order 1 of ``_wide_rule`` by Gaussian quadrature; of shape (1, n)."""
     nodes, weights = _gauss_nodes(m.device)
@@ -219,20 +234,25 @@ def _central_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
 
 
 def _paired_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
-    r"""Order 1 for ``m <= 0`` by a trapezoidal rule over the standard normal, corrected for its nearest poles.
+    """Order 1 by a trapezoidal rule over the standard normal, corrected for its nearest poles; of shape (1, n)."""
+    return _paired_sum(orders, m, s) + _nearest_poles(m, s)
 
-    With :math:`q = e^m` and :math:`c = q(e^{sx} + e^{-sx})`, the nodes :math:`\pm x` together give
-    :math:`\sigma(m + sx) + \sigma(m - sx) = (c + 2q^2) / (c + 1 + q^2)`, where nothing cancels; of shape (1, n).
+
+@_in_chunks
+def _paired_sum(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
+    r"""The trapezoidal rule, of which the nodes :math:`\pm x` share their exponential.
+
+    With :math:`q = e^m` and :math:`c = q(e^{sx} + e^{-sx})`, together they give
+    :math:`\sigma(m + sx) + \sigma(m - sx) = (c + 2q^2) / (c + 1 + q^2)`, where nothing cancels.
     """
     nodes, weights = _paired_nodes(m.device)
     q = torch.exp(m)
     square = q * q
-    c = torch.exp(nodes[:, None] * s)  # (nodes, n), overwritten: half of the time is spent on memory
-    c += c.reciprocal()
-    c *= q
-    total = c + (1.0 + square)
-    c += 2.0 * square
-    return (weights @ c.div_(total) + _nearest_poles(m, s))[None]
+    c = torch.exp(nodes[:, None] * s)  # (nodes, n); in place from here on, as memory takes most of the time
+    total = c.reciprocal()
+    c.add_(total).mul_(q)
+    torch.add(c, 1.0 + square, out=total)
+    return (weights @ c.add_(2.0 * square).div_(total))[None]
 
 
 def _nearest_poles(m: Tensor, s: Tensor) -> Tensor:

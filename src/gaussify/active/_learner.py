@@ -1,6 +1,7 @@
 """A loop with a person in it: which rows to label, and what their labels teach."""
 
 import os
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import joblib
@@ -494,6 +495,21 @@ class TrackedRows:
         if not self._model.can_predict:
             raise InvalidArgumentError("TrackedRows has no probabilities before there are labels of two classes.")
         return self._rows.probs().numpy()
+
+    def staged_predict_proba(self) -> Iterator[Floats]:
+        """Yield the class probabilities after each label since they were last asked for: points of a learning curve.
+
+        Some times faster than ``predict_proba`` after each label, as the rows are read once for many. For estimators of
+        gaussify whose hyperparameters are given, and labels that were taught one or few at a time after
+        ``predict_proba`` was called: whatever is computed anew in between has no stages.
+        """
+        if not (isinstance(self._rows, GaussianRows) and self._rows.knows_stages):
+            raise InvalidArgumentError(
+                "TrackedRows.staged_predict_proba needs a gaussify estimator that was not fitted anew, by new "
+                "hyperparameters or many labels at once, since predict_proba was last called; call predict_proba after "
+                "each label."
+            )
+        return (probs.numpy() for probs in self._rows.staged_probs())
 
     def predict(self) -> NDArray:
         """Return the most probable class of each row."""

@@ -2,6 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gaussify._estimators import Floats, WeightSpace, expect
-from gaussify.posterior import CarriedLatents, sample
+from gaussify.posterior import CarriedLatents, Observation, sample
 
 _MOST_UPDATES = 10_000  # after which rounding errors are cleared away by computing anew
 _FEW = 0.25  # rows for each feature, up to which following them one by one is cheaper than computing anew
-_ELEMENTS = 1 << 22  # of draws at a time
+_ELEMENTS = 1 << 22  # of draws, or of observations to follow, at a time
 
 
 class WatchedRows(ABC):
@@ -59,24 +60,49 @@ class GaussianRows(WatchedRows):
     def __init__(self, model: "GaussianModel", X: Floats) -> None:
         self._model, self.X = model, X
         self._carried: CarriedLatents | None = None
+        self._behind: list[Observation] = []  # what is still to be followed, once anybody asks
 
     @property
     def carried(self) -> CarriedLatents:
         """Mean and variance of the latents."""
         space = self._model.space
+        for _ in self._stages():
+            pass
         if self._carried is None:
             features, unexplained = space.features(self.X)
             self._carried = CarriedLatents(features, space.posterior, unexplained)
         return self._carried
 
+    @property
+    def knows_stages(self) -> bool:
+        """Whether what was observed since anybody last asked is known one by one."""
+        return self._carried is not None
+
+    def staged_probs(self) -> Iterator[Float[Tensor, "n c"]]:
+        """Yield the class probabilities after each observation since anybody last asked."""
+        return (self._probs_by(carried) for carried in self._stages())
+
+    def _stages(self) -> Iterator[CarriedLatents]:
+        carried, behind = self._carried, self._behind
+        if carried is None or not behind:
+            return
+        for _ in carried.stages(tuple(behind)):
+            del behind[0]
+            yield carried
+        if carried.is_worn and carried is self._carried:
+            self._carried = None
+
     def latents(self, rows: NDArray | slice = slice(None)) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
         """Return mean and variance of the latents of some rows."""
-        return torch.from_numpy(self.carried.mean[rows]), torch.from_numpy(self.carried.variance[rows])
+        return _some_latents(self.carried, rows)
 
     def probs(self, rows: NDArray | slice = slice(None)) -> Float[Tensor, "n c"]:
         """Return the class probabilities of some rows."""
+        return self._probs_by(self.carried, rows)
+
+    def _probs_by(self, carried: CarriedLatents, rows: NDArray | slice = slice(None)) -> Float[Tensor, "n c"]:
         space = self._model.space
-        return space.likelihood.predict_proba(*self.latents(rows), space.predictive)
+        return space.likelihood.predict_proba(*_some_latents(carried, rows), space.predictive)
 
     def draws(self, n_draws: int, seed: int, rows: NDArray | slice = slice(None)) -> Float[Tensor, "s n c"]:
         """Return the class probabilities of some rows by draws of the weights, the same ones for all rows.
@@ -106,15 +132,15 @@ class GaussianRows(WatchedRows):
         mean = self.carried.mean
         return (mean[:, 0] > 0.0).astype(np.int64) if mean.shape[1] == 1 else mean.argmax(1)
 
-    def follow(self, observations: list[Any] | None) -> None:
+    def follow(self, observations: list[Observation] | None) -> None:
         """Go along with what the model has observed; None where it was learnt anew."""
-        if observations is None:
-            self._carried = None
-        elif self._carried is not None:
-            for observation in observations:
-                self._carried.update(observation)
-            if self._carried.is_worn:
-                self._carried = None
+        if self._carried is None:
+            return
+        self._behind += observations or []
+        n_latents, n_features = self._model.space.posterior.mean.shape if observations else (1, 1)
+        most = max(n_features, _ELEMENTS // (n_latents * n_features))  # beyond which gains take more memory than roots
+        if observations is None or len(self._behind) > most:
+            self._carried, self._behind = None, []
 
 
 class GaussianModel(Model):
@@ -233,6 +259,10 @@ class RefittedModel(Model):
         if len(np.unique(labels)) > 1:
             self.estimator = clone(self._blank).fit(_joined(all_X), labels)
         self._X, self._y = all_X, all_y
+
+
+def _some_latents(carried: CarriedLatents, rows: NDArray | slice) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
+    return torch.from_numpy(carried.mean[rows]), torch.from_numpy(carried.variance[rows])
 
 
 def is_fitted(estimator: Any) -> bool:

@@ -83,7 +83,7 @@ def near_even(mean: Float[np.ndarray, "n l"], variance: Float[np.ndarray, "n l"]
     array([ True,  True, False])
     """
     if mean.shape[1] == 2:  # the softmax of two latents is the sigmoid of their difference
-        mean, variance = mean[:, [1]] - mean[:, [0]], variance.sum(1, keepdims=True)
+        mean, variance = mean[:, 1:] - mean[:, :1], variance[:, 1:] + variance[:, :1]
     distance = np.abs(mean[:, 0]) / np.sqrt(1.0 + math.pi / 8.0 * variance[:, 0])
     excess = 0.5 * np.tanh(0.5 * distance)  # probability above a half
     return excess <= excess.min() * (1.0 + PROBIT_ERROR) / (1.0 - PROBIT_ERROR)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussify import datasets, metrics
+from gaussify._numerics import worker_threads
 from gaussify.experiments._imdb_text import TextFeatures, backbone_of, texts_of
 from gaussify.experiments._networks import made
 from gaussify.experiments._registry import Experiment, Settings, Task, register
@@ -33,7 +34,8 @@ def _tasks(settings: Settings) -> list[Task]:
 def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     X, y = _features(settings)
     start = time.perf_counter()
-    curves = [_curves(settings, task, X, y, number) for number in range(settings["n_seeds"])]
+    with worker_threads() as over:  # several seeds side by side
+        curves = list(over(lambda number: _curves(settings, task, X, y, number), range(settings["n_seeds"])))
     seconds = round(time.perf_counter() - start, 2)
     records: list[Record] = []
     for step, scores in enumerate(zip(*curves, strict=True)):
@@ -82,8 +84,7 @@ def _curves(settings: Settings, task: Task, X: NDArray, y: NDArray, number: int)
     for _ in range(settings["n_steps"]):
         rows = learner.query()
         learner.teach(rows, y[pool[rows]])
-        curves.append(_scores(tracked.predict_proba(), y[test]))
-    return curves
+    return curves + [_scores(probs, y[test]) for probs in tracked.staged_predict_proba()]
 
 
 def _scores(probs: NDArray, y: NDArray) -> list[float]:
