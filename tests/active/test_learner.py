@@ -104,6 +104,10 @@ def test_stages_that_are_left_early_are_not_lost():
         pass
     run(learner, y, 2)
     assert len(list(test.staged_predict_proba())) == 12 - 3
+    run(learner, y, 4)
+    for number, probs in enumerate(test.staged_predict_proba()):
+        assert number == 0  # as asking within the loop goes on to the last label
+        assert np.abs(probs - test.predict_proba()).max() > 0.0
     np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
 
 

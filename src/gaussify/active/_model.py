@@ -124,7 +124,12 @@ class GaussianRows(WatchedRows):
         carried, behind = self._carried, self._behind
         if carried is None or not behind:
             return
-        for _ in carried.stages(tuple(behind)):
+        observations = tuple(behind)
+        steps = carried.stages(observations)
+        for observation in observations:
+            if not behind or behind[0] is not observation:
+                return  # somebody has asked meanwhile, and what is left was followed for them
+            next(steps)
             del behind[0]
             yield carried
         if carried.is_worn and carried is self._carried:
