@@ -3,7 +3,7 @@ r"""Movie reviews, labelled one at a time: the one of largest predictive entropy
 Bayesian logistic regression on features of a language model, from ten labelled reviews on; the same reviews to begin
 with, pool and test reviews for all methods. Each seed has its own. Levels say how many labels are needed until accuracy
 or log-likelihood of the test reviews, on average over seeds, reach them for the first time. Seconds are those of all
-seeds, as many side by side as torch has threads; a busy machine takes longer, of which ``cpu_seconds`` know less.
+seeds, as many side by side as torch has threads.
 """
 
 import time
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussify import datasets, metrics
-from gaussify._numerics import worker_threads
 from gaussify.experiments._imdb_text import TextFeatures, backbone_of, texts_of
 from gaussify.experiments._networks import made
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, group, mean_and_error
+from gaussify.experiments._workers import worker_processes
 from gaussify.nn import extract_features
 from gaussify.plotting import METHOD_COLOURS, figure_file
 
@@ -34,19 +34,17 @@ def _tasks(settings: Settings) -> list[Task]:
 
 def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     X, y = _features(settings)
-    start, cpu_start = time.perf_counter(), time.process_time()
-    with worker_threads() as over:  # several seeds side by side
-        curves = list(over(lambda number: _curves(settings, task, X, y, number), range(settings["n_seeds"])))
+    start = time.perf_counter()
+    with worker_processes(settings["n_seeds"], settings, task, X, y) as over:
+        curves = list(over(_curves, range(settings["n_seeds"])))
     seconds = round(time.perf_counter() - start, 1)
-    cpu_seconds = round(time.process_time() - cpu_start, 1)
     records: list[Record] = []
     for step, scores in enumerate(zip(*curves, strict=True)):
         record: Record = {"n_labels": settings["n_initial"] + step}
         for name, values in zip(_SCORES, np.array(scores).T, strict=True):
             mean, error = mean_and_error(values.tolist())
             record |= {name: round(mean, 5), f"{name}_se": round(error, 5)}
-        records.append(record | {"seconds": None, "cpu_seconds": None})
-    records[-1] |= {"seconds": seconds, "cpu_seconds": cpu_seconds}
+        records.append(record | {"seconds": seconds if step == settings["n_steps"] else None})
     return records
 
 
@@ -124,7 +122,7 @@ def _summarise(records: list[Record]) -> list[Record]:
         for metric in _SCORES:
             row[metric] = curve[-1][metric]
             row |= {f"labels to {level:g}": labels_needed(curve, metric, level) for level in levels[metric]}
-        rows.append(row | {name: curve[-1][name] for name in ("seconds", "cpu_seconds")})
+        rows.append(row | {"seconds": curve[-1]["seconds"]})
     return rows
 
 
