@@ -6,14 +6,16 @@ and pulls the arm of the largest logit, so that arms are tried as often as they 
 
 Each arm is a Bayesian logistic regression. gaussify updates it in closed form with each reward; bayesianbandits has
 linear regression in closed form (``NormalRegressor``) and logistic regression by a Laplace approximation
-(``BayesianGLM``). Regret is the number of wrong pulls. Run it with::
+(``BayesianGLM``). Regret is the number of wrong pulls; each seed shows other images and draws other weights. Run it,
+for a minute or two, with::
 
-    python examples/plot_bandit.py [--rounds 3000] [--seeds 3] [--out bandit.png]
+    pip install bayesianbandits matplotlib
+    python examples/plot_bandit.py [--rounds 3000] [--seeds 5] [--out bandit.png]
 """
 
 import argparse
+import sys
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -92,7 +94,7 @@ def regret(agent: Any, X: NDArray, y: NDArray) -> NDArray:
 
 
 def play(n_rounds: int, n_seeds: int) -> dict[str, tuple[NDArray, float]]:
-    """Return the mean regret over seeds, and microseconds a round, of each contender."""
+    """Return the regret (n_seeds, n_rounds), and microseconds a round, of each contender."""
     images, digits = load_digits(return_X_y=True)
     images = np.column_stack([images / 16.0, np.ones(len(images))])
     curves: dict[str, list[NDArray]] = {}
@@ -101,36 +103,53 @@ def play(n_rounds: int, n_seeds: int) -> dict[str, tuple[NDArray, float]]:
         rows = np.random.default_rng(seed).integers(len(digits), size=n_rounds)
         for name, make in contenders(images.shape[1], seed).items():
             start = time.perf_counter()
-            curves.setdefault(name, []).append(regret(make(), images[rows], digits[rows]))
+            curve = regret(make(), images[rows], digits[rows])
+            curves.setdefault(name, []).append(curve)
             seconds[name] = min(seconds.get(name, np.inf), time.perf_counter() - start)
-    return {name: (np.mean(own, axis=0), 1e6 * seconds[name] / n_rounds) for name, own in curves.items()}
+            print(f"seed {seed + 1} of {n_seeds}: {name}, {curve[-1]:.0f} wrong pulls", file=sys.stderr)
+    return {name: (np.array(own), 1e6 * seconds[name] / n_rounds) for name, own in curves.items()}
 
 
-def main() -> None:
-    """Play, print a table and draw the regret."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3000)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", default="bandit.png")
-    options = parser.parse_args()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of learners that have seen one kind of reward only
-        found = play(options.rounds, options.seeds)
-    print(f"{'':28}{'regret':>8}{'per cent':>10}{'µs a round':>12}")
-    for name, (curve, microseconds) in found.items():
-        print(f"{name:28}{curve[-1]:8.0f}{100.0 * curve[-1] / options.rounds:10.1f}{microseconds:12.0f}")
+def mean_and_error(curves: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the mean over seeds and its standard error, zero for one seed."""
+    spread = curves.std(0, ddof=1) if len(curves) > 1 else np.zeros(curves.shape[1])
+    return curves.mean(0), spread / np.sqrt(len(curves))
 
+
+def draw(found: dict[str, tuple[NDArray, float]], path: str) -> None:
+    """Draw the regret of each contender, with its standard error."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(6.0, 3.6), layout="constrained")
-    for name, (curve, _) in found.items():
-        axis.plot(np.arange(1, options.rounds + 1), curve, label=name)
+    for name, (curves, _) in found.items():
+        mean, error = mean_and_error(curves)
+        rounds = np.arange(1, len(mean) + 1)
+        (line,) = axis.plot(rounds, mean, label=name)
+        axis.fill_between(rounds, mean - error, mean + error, color=line.get_color(), alpha=0.2, lw=0.0)
     axis.set(xlabel="rounds", ylabel="wrong pulls so far")
     axis.legend(frameon=False)
-    figure.savefig(options.out, dpi=160)
+    figure.savefig(path, dpi=160)
+
+
+def main() -> None:
+    """Play, print a table and draw the regret."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3000, help="images that are shown")
+    parser.add_argument("--seeds", type=int, default=5, help="repetitions")
+    parser.add_argument("--out", default="bandit.png", help="file of the figure")
+    options = parser.parse_args()
+    found = play(options.rounds, options.seeds)
+    print(f"{'':28}{'regret':>14}{'per cent':>10}{'µs a round':>12}")
+    for name, (curves, microseconds) in found.items():
+        mean, error = (values[-1] for values in mean_and_error(curves))
+        print(f"{name:28}{mean:8.0f} ± {error:3.0f}{100.0 * mean / options.rounds:10.1f}{microseconds:12.0f}")
+    if len(found) == 1:
+        print("bayesianbandits is not installed: there was nothing to compare with.")
+    draw(found, options.out)
+    print(f"The figure is in {options.out}.")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The learner: what it carries along, what it chooses, and what it keeps."""
 
+import gc
 import itertools
+import weakref
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from gaussify import ActiveLearner, BayesianLogisticRegression, GPClassifier
 from gaussify.active import Acquisition, bald, entropy, least_confidence, margin
 from gaussify.active._learner import cohen_kappa
+from gaussify.active._model import GaussianRows
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 
 FIXED = {"alpha_eps": 0.1, "temperature": 1.0, "prior_variance": 1.0}
@@ -45,7 +48,7 @@ def test_carried_latents_equal_recomputed_ones_after_200_steps(params):
     run(learner, y, 200)
     carried = learner._pool.carried
     mean, variance = learner.estimator_.predict_latent(X)
-    assert learner._model._n_updates > 0
+    assert learner._model.weights.n_updates > 0
     np.testing.assert_allclose(carried.mean, mean, atol=1e-8)
     np.testing.assert_allclose(carried.variance, variance, atol=1e-8)
     np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
@@ -55,7 +58,7 @@ def test_carried_latents_of_many_classes_equal_recomputed_ones_after_200_steps()
     X, y = load_digits(return_X_y=True)
     learner = run(ActiveLearner(BayesianLogisticRegression(**FIXED), X[:600] / 16.0, classes=range(10)), y, 200)
     mean, variance = learner.estimator_.predict_latent(X[:600] / 16.0)
-    assert learner._model._n_updates >= 198
+    assert learner._model.weights.n_updates >= 198
     np.testing.assert_allclose(learner._pool.carried.mean, mean, atol=1e-8)
     np.testing.assert_allclose(learner._pool.carried.variance, variance, atol=1e-8)
 
@@ -65,9 +68,83 @@ def test_carried_latents_of_a_sparse_gp_equal_recomputed_ones():
     gp = GPClassifier(n_inducing=20, max_iter=3).fit(X[:40], y[:40])
     learner = run(ActiveLearner(gp, X[40:]), y[40:], 100)
     mean, variance = learner.estimator_.predict_latent(X[40:])
-    assert learner._model._n_updates == 100
+    assert learner._model.weights.n_updates == 100
     np.testing.assert_allclose(learner._pool.carried.mean, mean, atol=1e-8)
     np.testing.assert_allclose(learner._pool.carried.variance, variance, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["gauss", "variational"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_stages_are_the_predictions_after_each_label(method, n):
+    X, y = binary()
+    params = {**FIXED, "method": method}
+    learner = ActiveLearner(BayesianLogisticRegression(**params), X[:300], classes=[0, 1])
+    test = learner.track(X[300:])
+    learner.teach(np.arange(10), y[:10])
+    test.predict_proba()
+    run(learner, y, 40 // n, n)
+    stages = list(test.staged_predict_proba())
+    assert len(stages) == 40
+    for number, probs in enumerate(stages):
+        rows = learner.labelled_[: 11 + number]
+        anew = BayesianLogisticRegression(**params).fit(X[rows], y[rows])
+        np.testing.assert_allclose(probs, anew.predict_proba(X[300:]), atol=1e-8)
+    np.testing.assert_array_equal(test.predict_proba(), stages[-1])
+    assert list(test.staged_predict_proba()) == []
+
+
+def test_stages_that_are_left_early_are_not_lost():
+    X, y = binary()
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1])
+    test = learner.track(X[:50] + 0.1)
+    learner.teach(np.arange(10), y[:10])
+    test.predict_proba()
+    run(learner, y, 10)
+    for _ in zip(range(3), test.staged_predict_proba(), strict=False):
+        pass
+    run(learner, y, 2)
+    assert len(list(test.staged_predict_proba())) == 12 - 3
+    run(learner, y, 4)
+    for number, probs in enumerate(test.staged_predict_proba()):
+        assert number == 0  # as asking within the loop goes on to the last label
+        assert np.abs(probs - test.predict_proba()).max() > 0.0
+    np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
+
+
+def test_rows_that_are_asked_seldom_follow_many_labels_at_once(monkeypatch):
+    X, y = binary()
+    monkeypatch.setattr("gaussify.posterior._carried._ELEMENTS", 150)  # three labels of fifty rows at a time
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1])
+    test = learner.track(X[:50] + 0.1)
+    learner.teach(np.arange(10), y[:10])
+    for n_steps in (7, 1, 20):
+        test.predict_proba()
+        run(learner, y, n_steps)
+        np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
+
+
+def test_what_is_never_asked_is_not_kept_for_ever(monkeypatch):
+    X, y = binary()
+    monkeypatch.setattr("gaussify.active._model._ELEMENTS", 1)
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1])
+    test = learner.track(X[:50] + 0.1)
+    learner.teach(np.arange(10), y[:10])
+    test.predict_proba()
+    run(learner, y, 30)
+    assert len(test._rows._behind) <= 9  # features
+    np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression(), BayesianLogisticRegression()], ids=["plain", "auto"])
+def test_stages_of_models_that_were_fitted_anew_are_refused(estimator):
+    X, y = binary()
+    learner = ActiveLearner(estimator, X, classes=[0, 1])
+    test = learner.track(X[:50])
+    learner.teach(np.arange(10), y[:10])
+    test.predict_proba()
+    learner.teach(np.arange(10, 200), y[10:200])
+    with pytest.raises(InvalidArgumentError, match="not fitted anew"):
+        test.staged_predict_proba()
 
 
 def test_a_gp_from_zero_labels_is_fitted_again_when_the_rows_have_doubled():
@@ -231,6 +308,25 @@ def test_frames_and_sparse_matrices_go_to_the_estimator_as_they_are(wine):
         learner = ActiveLearner(LogisticRegression(), pool, X_initial=initial, y_initial=y[::15])
         run(learner, y, 3)
         assert learner.estimator_.score(pool, y) > 0.8
+
+
+@pytest.mark.parametrize(
+    "estimator", [BayesianLogisticRegression(**FIXED), GPClassifier(n_inducing=5, max_iter=2)], ids=["linear", "gp"]
+)
+def test_names_of_columns_go_to_the_estimator(estimator, wine):
+    pytest.importorskip("pandas")
+    X, y = wine
+    frame = load_wine(as_frame=True).data
+    frame[:] = X
+    learner = ActiveLearner(estimator, frame, classes=[0, 1, 2], X_initial=frame[:30], y_initial=y[:30])
+    test = learner.track(frame[::2])
+    run(learner, y, 10)
+    assert learner.estimator_.feature_names_in_.tolist() == list(frame.columns)
+    np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(frame[::2]), atol=1e-8)
+    with pytest.raises(InvalidArgumentError, match=r"'X' of ActiveLearner must have the columns \['alcohol'"):
+        learner.track(frame[frame.columns[::-1]])
+    with pytest.raises(InvalidArgumentError, match="'X_pool' of ActiveLearner must have the columns"):
+        ActiveLearner(learner.estimator_, frame[frame.columns[::-1]])
 
 
 def test_a_fitted_estimator_learns_on_and_the_given_one_stays():
@@ -463,6 +559,28 @@ def test_greedy_rows_have_the_largest_score_times_conditional_variance():
         taken.append(row)
 
 
+def test_pending_rows_are_factorised_once_until_a_label_comes(monkeypatch, wine):
+    X, y = wine
+    asked = []
+    covariance_with = GaussianRows.covariance_with
+    monkeypatch.setattr(
+        GaussianRows, "covariance_with", lambda self, row: asked.append(row) or covariance_with(self, row)
+    )
+
+    def begin():
+        return ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1, 2]).teach([0, 60, 150], [0, 1, 2])
+
+    learner, anew = begin(), begin()
+    single = [int(learner.query()[0]) for _ in range(6)]
+    assert asked == single[:-1]
+    assert single == anew.query(6).tolist()
+    learner.teach(single[:1], y[single[:1]])
+    learner.skip(single[1:2])
+    asked.clear()
+    learner.query()
+    assert asked == single[2:]
+
+
 def test_a_batch_beyond_the_rank_of_the_features_goes_by_the_scores_again():
     X, y = binary(300, 2)
     learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1])
@@ -480,6 +598,22 @@ def test_variances_of_badly_scaled_features_do_not_cancel():
     mean, variance = learner.estimator_.predict_latent(1e5 * X)
     np.testing.assert_allclose(learner._pool.carried.variance, variance, rtol=1e-6)
     np.testing.assert_allclose(learner._pool.carried.mean, mean, rtol=1e-6, atol=1e-6)
+
+
+def test_a_learner_that_nobody_needs_is_gone_at_once():
+    X, y = binary()
+    gc.disable()
+    try:
+        learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1])
+        test = learner.track(X[:50])
+        learner.teach(np.arange(10), y[:10])
+        run(learner, y, 3, n=2)
+        test.predict_proba()
+        rows = weakref.ref(learner._pool), weakref.ref(test._rows)
+        del learner, test
+        assert [row() for row in rows] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_copy_learns_on_its_own():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from gaussify._numerics import softplus_moment, softplus_moments
+from gaussify._numerics import expected_sigmoid, softplus_moment, softplus_moments
 from oracles import softplus_moments_reference
 
 ORDERS = (0, 1, 2, 3, 4)
@@ -32,6 +32,23 @@ def test_small_probabilities_keep_their_relative_accuracy(mean, variance):
     expected = softplus_moments_reference(mean, variance, (1, 2))
     actual = [softplus_moment(order, *tensors(mean, variance)).item() for order in (1, 2)]
     assert actual == pytest.approx(expected, rel=1e-8, abs=0.0)
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.5, 1.5, 2.8, 3.4, 4.0, 4.1], ids="s={:g}".format)
+@pytest.mark.parametrize("mean", [-40.0, -15.5, -10.6, -4.0, -0.3, -1e-9], ids="m={:g}".format)
+def test_probabilities_agree_with_mpmath_where_poles_are_corrected_for_and_beyond(mean, scale):
+    (expected,) = softplus_moments_reference(mean, scale**2, (1,))
+    assert softplus_moment(1, *tensors([mean] * 20, scale**2))[7].item() == pytest.approx(expected, rel=2e-10, abs=0.0)
+    assert expected_sigmoid(mean, scale**2) == pytest.approx(expected, rel=2e-10, abs=0.0)
+
+
+@pytest.mark.parametrize("variance", [0.0, 1e-8, 1.0, 12.0, 1e4], ids="v={:g}".format)
+@pytest.mark.parametrize("mean", [1e8, 1e200], ids="m={:g}".format)
+def test_means_beyond_all_bounds_are_certain(mean, variance):
+    assert expected_sigmoid(mean, variance) == 1.0
+    assert expected_sigmoid(-mean, variance) == 0.0
+    batch = softplus_moment(1, *tensors([-mean, mean] * 10, variance))
+    assert batch.tolist() == [0.0, 1.0] * 10
 
 
 @pytest.mark.parametrize(("mean", "variance"), [(-60.0, 6.4), (-100.0, 7.0), (-200.0, 7.0), (-200.0, 50.0)], ids=str)

@@ -150,7 +150,7 @@ def _delta_method(probs: Tensor, variance: Tensor) -> Tensor:
 
 def _difference(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of the second latent less the first: two classes need one logistic-Gaussian integral."""
-    return mean[..., 1] - mean[..., 0], variance.sum(-1)
+    return mean[..., 1] - mean[..., 0], variance[..., 0] + variance[..., 1]
 
 
 def _are_few(mean: Tensor, variance: Tensor) -> bool:

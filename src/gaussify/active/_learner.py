@@ -1,6 +1,7 @@
 """A loop with a person in it: which rows to label, and what their labels teach."""
 
 import os
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import joblib
@@ -17,8 +18,17 @@ from gaussify._estimators import Floats, Indices, expect, pack_classes, unpack_c
 from gaussify._persistence import read_model, write_model
 from gaussify._validation import check_count, check_option
 from gaussify.active._acquisition import Acquisition, bald, entropy, epig, least_confidence, margin
-from gaussify.active._model import GaussianModel, GaussianRows, Model, RefittedModel, WatchedRows, is_fitted, take
-from gaussify.active._selection import greedy, near_even, spread_rows
+from gaussify.active._model import (
+    GaussianModel,
+    GaussianRows,
+    Model,
+    RefittedModel,
+    WatchedRows,
+    column_names,
+    is_fitted,
+    take,
+)
+from gaussify.active._selection import Explained, greedy_beyond, near_even, spread_rows
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.likelihoods import PredictiveMethod
 
@@ -50,7 +60,8 @@ class ActiveLearner:
         It is copied. A fitted ``BayesianLogisticRegression`` or sparse ``GPClassifier`` learns on from there; of any
         other, what it has learnt is left behind.
     X_pool : array-like of shape (n, d)
-        Rows to choose from.
+        Rows to choose from. Arrays of float64 are not copied, nor is whatever other estimators are given, so that they
+        must not change; names of columns, which a data frame has, go to the estimator.
     acquisition : str
         See :class:`~gaussify.active.Acquisition`: ``"entropy"``, ``"margin"``, ``"least-confidence"`` and ``"random"``
         with any estimator; ``"bald"``, ``"epig"``, ``"variance"`` and ``"thompson"`` with those of gaussify.
@@ -135,6 +146,7 @@ class ActiveLearner:
         self._n_queries = 0
         self.agreement_: list[float] = []
         self._decisions: NDArray | None = None
+        self._explained: Explained | None = None  # by pending rows, until more labels are known
         self._is_new = True  # whether the model has learnt since decisions were looked at
         self._pool, self._targets = self._watch()
 
@@ -196,7 +208,7 @@ class ActiveLearner:
             self._close(rows)
             self._labelled += rows.tolist()
             self._labels += y.tolist()
-            self._is_new = True
+            self._is_new, self._explained = True, None
         return self
 
     def skip(self: _Learner, indices: ArrayLike) -> _Learner:
@@ -348,7 +360,18 @@ class ActiveLearner:
         like = self._X.shape[1] if hasattr(self, "_X") else getattr(self.estimator_, "n_features_in_", rows.shape[1])
         if rows.shape[1] != like:
             raise InvalidArgumentError(f"'{name}' of ActiveLearner must have {like} columns; got {rows.shape[1]}.")
+        self._check_names(column_names(X), name)
         return rows
+
+    def _check_names(self, names: list[str] | None, name: str) -> None:
+        """Names of columns are those of the pool, or of what the estimator was fitted with, as far as there are any."""
+        assert isinstance(self._model, GaussianModel)
+        if hasattr(self, "_X"):
+            like = self._model.names
+        else:
+            like, self._model.names = getattr(self.estimator_, "feature_names_in_", None), names
+        if names is not None and like is not None and names != list(like):
+            raise InvalidArgumentError(f"'{name}' of ActiveLearner must have the columns {list(like)}; got {names}.")
 
     def _checked(self, indices: ArrayLike, function: str) -> Indices:
         owner = f"ActiveLearner.{function}"
@@ -424,8 +447,15 @@ class ActiveLearner:
     def _choose_diverse(self, n: int) -> list[int]:
         pool = self._pool
         assert isinstance(pool, GaussianRows)
-        explained = pool.carried.variance - pool.carried.unexplained[:, None]
-        return greedy(self.scores(), explained, pool.covariance_with, n, self._pending)
+        explained = self._explained
+        if explained is None or explained.rows != self._pending[: len(explained.rows)]:
+            carried = pool.carried
+            explained = self._explained = Explained(
+                carried.variance - carried.unexplained[:, None], pool.covariance_with
+            )
+        for row in self._pending[len(explained.rows) :]:
+            explained.add(row)
+        return greedy_beyond(explained, self.scores(), n)
 
     def _spread(self, n: int, rng: np.random.Generator) -> list[int]:
         """Rows far from those that were taken and from each other, as long as nothing else is known."""
@@ -494,6 +524,21 @@ class TrackedRows:
         if not self._model.can_predict:
             raise InvalidArgumentError("TrackedRows has no probabilities before there are labels of two classes.")
         return self._rows.probs().numpy()
+
+    def staged_predict_proba(self) -> Iterator[Floats]:
+        """Yield the class probabilities after each label since they were last asked for: points of a learning curve.
+
+        Some times faster than ``predict_proba`` after each label, as the rows are read once for many. For estimators of
+        gaussify whose hyperparameters are given, and labels that were taught one or few at a time after
+        ``predict_proba`` was called: whatever is computed anew in between has no stages.
+        """
+        if not (isinstance(self._rows, GaussianRows) and self._rows.knows_stages):
+            raise InvalidArgumentError(
+                "TrackedRows.staged_predict_proba needs a gaussify estimator that was not fitted anew, by new "
+                "hyperparameters or many labels at once, since predict_proba was last called; call predict_proba after "
+                "each label."
+            )
+        return (probs.numpy() for probs in self._rows.staged_probs())
 
     def predict(self) -> NDArray:
         """Return the most probable class of each row."""

@@ -2,6 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gaussify._estimators import Floats, WeightSpace, expect
-from gaussify.posterior import CarriedLatents, sample
+from gaussify.posterior import CarriedLatents, Observation, sample
 
 _MOST_UPDATES = 10_000  # after which rounding errors are cleared away by computing anew
 _FEW = 0.25  # rows for each feature, up to which following them one by one is cheaper than computing anew
-_ELEMENTS = 1 << 22  # of draws at a time
+_ELEMENTS = 1 << 22  # of draws, or of observations to follow, at a time
 
 
 class WatchedRows(ABC):
@@ -53,37 +54,105 @@ class Model(ABC):
         """Return rows that are kept up to date."""
 
 
+class FollowedWeights:
+    """An estimator's weights as they are now: what rows look at, which so have no part in who looks after them.
+
+    Without that cycle, a learner that nobody needs any longer gives its memory back at once.
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+        self.forget()
+
+    def forget(self) -> None:
+        """Look at the estimator again."""
+        self._space: WeightSpace | None = None
+        self.n_updates = 0
+
+    @property
+    def space(self) -> WeightSpace:
+        """The posterior, and what labels observe."""
+        if self._space is None:
+            self._space = self.estimator.weight_space()
+        return self._space
+
+    def observe(self, X: Floats, y: NDArray) -> list[Observation] | None:
+        """Learn what the estimator has learnt; None where it has to be looked at again."""
+        space = self._space
+        if space is None or not self._may_follow(space, len(X)):
+            self.forget()
+            return None
+        labels = np.searchsorted(self.estimator.classes_, y).tolist()
+        features, _ = space.features(X)
+        self.n_updates += len(X)
+        return [space.observe(feature, label) for feature, label in zip(features, labels, strict=True)]
+
+    def _may_follow(self, space: WeightSpace, n_rows: int) -> bool:
+        few = n_rows <= max(1.0, _FEW * space.posterior.mean.shape[1])
+        return few and self.n_updates + n_rows <= _MOST_UPDATES and self.estimator.has_weight_space(space)
+
+
 class GaussianRows(WatchedRows):
     """Rows with Gaussian latents, which are carried along."""
 
-    def __init__(self, model: "GaussianModel", X: Floats) -> None:
-        self._model, self.X = model, X
+    def __init__(self, weights: FollowedWeights, X: Floats) -> None:
+        self._weights, self.X = weights, X
         self._carried: CarriedLatents | None = None
+        self._behind: list[Observation] = []  # what is still to be followed, once anybody asks
 
     @property
     def carried(self) -> CarriedLatents:
         """Mean and variance of the latents."""
-        space = self._model.space
+        space = self._weights.space
+        for _ in self._stages():
+            pass
         if self._carried is None:
             features, unexplained = space.features(self.X)
             self._carried = CarriedLatents(features, space.posterior, unexplained)
         return self._carried
 
+    @property
+    def knows_stages(self) -> bool:
+        """Whether what was observed since anybody last asked is known one by one."""
+        return self._carried is not None
+
+    def staged_probs(self) -> Iterator[Float[Tensor, "n c"]]:
+        """Yield the class probabilities after each observation since anybody last asked."""
+        return (self._probs_by(carried) for carried in self._stages())
+
+    def _stages(self) -> Iterator[CarriedLatents]:
+        carried, behind = self._carried, self._behind
+        if carried is None or not behind:
+            return
+        observations = tuple(behind)
+        steps = carried.stages(observations)
+        for observation in observations:
+            if not behind or behind[0] is not observation:
+                return  # somebody has asked meanwhile, and what is left was followed for them
+            next(steps)
+            del behind[0]
+            yield carried
+        if carried.is_worn and carried is self._carried:
+            self._carried = None
+
     def latents(self, rows: NDArray | slice = slice(None)) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
         """Return mean and variance of the latents of some rows."""
-        return torch.from_numpy(self.carried.mean[rows]), torch.from_numpy(self.carried.variance[rows])
+        return _some_latents(self.carried, rows)
 
     def probs(self, rows: NDArray | slice = slice(None)) -> Float[Tensor, "n c"]:
         """Return the class probabilities of some rows."""
-        space = self._model.space
-        return space.likelihood.predict_proba(*self.latents(rows), space.predictive)
+        return self._probs_by(self.carried, rows)
+
+    def _probs_by(self, carried: CarriedLatents, rows: NDArray | slice = slice(None)) -> Float[Tensor, "n c"]:
+        space = self._weights.space
+        return space.likelihood.predict_proba(*_some_latents(carried, rows), space.predictive)
 
     def draws(self, n_draws: int, seed: int, rows: NDArray | slice = slice(None)) -> Float[Tensor, "s n c"]:
         """Return the class probabilities of some rows by draws of the weights, the same ones for all rows.
 
         What features leave unexplained of a latent is integrated out.
         """
-        space, carried = self._model.space, self.carried
+        space, carried = self._weights.space, self.carried
         weights = sample(space.posterior.tensors, n_draws, torch.Generator().manual_seed(seed))  # (s, l, e)
         latents = torch.einsum("ne,sle->snl", torch.from_numpy(carried.features[rows]), weights)
         unexplained = torch.from_numpy(carried.unexplained[rows])[:, None].expand_as(latents)
@@ -93,12 +162,12 @@ class GaussianRows(WatchedRows):
 
     def parts(self, rows: NDArray, n_draws: int) -> list[NDArray]:
         """Return rows in parts of which draws fit into memory."""
-        size = max(1, _ELEMENTS // (n_draws * self._model.space.likelihood.n_classes))
+        size = max(1, _ELEMENTS // (n_draws * self._weights.space.likelihood.n_classes))
         return [rows[start : start + size] for start in range(0, len(rows), size)]
 
     def covariance_with(self, row: int) -> Float[np.ndarray, "n l"]:
         """Return the covariance of all latents with those of one row, as far as features explain them."""
-        posterior = self._model.space.posterior
+        posterior = self._weights.space.posterior
         u = posterior.root @ self.carried.features[row]  # (l, e)
         return self.carried.covariance_with(np.matmul(u[:, None, :], posterior.root)[:, 0])
 
@@ -106,15 +175,15 @@ class GaussianRows(WatchedRows):
         mean = self.carried.mean
         return (mean[:, 0] > 0.0).astype(np.int64) if mean.shape[1] == 1 else mean.argmax(1)
 
-    def follow(self, observations: list[Any] | None) -> None:
+    def follow(self, observations: list[Observation] | None) -> None:
         """Go along with what the model has observed; None where it was learnt anew."""
-        if observations is None:
-            self._carried = None
-        elif self._carried is not None:
-            for observation in observations:
-                self._carried.update(observation)
-            if self._carried.is_worn:
-                self._carried = None
+        if self._carried is None:
+            return
+        self._behind += observations or []
+        n_latents, n_features = self._weights.space.posterior.mean.shape if observations else (1, 1)
+        most = max(n_features, _ELEMENTS // (n_latents * n_features))  # beyond which gains take more memory than roots
+        if observations is None or len(self._behind) > most:
+            self._carried, self._behind = None, []
 
 
 class GaussianModel(Model):
@@ -127,25 +196,30 @@ class GaussianModel(Model):
     def __init__(self, estimator: Any, classes: NDArray | None) -> None:
         self._came_fitted = is_fitted(estimator)
         self._blank = estimator
-        self.estimator = copy.deepcopy(estimator) if self._came_fitted else clone(estimator)
+        self.weights = FollowedWeights(copy.deepcopy(estimator) if self._came_fitted else clone(estimator))
         self._classes = classes
         self._is_searched = hasattr(estimator, "kernel")
+        self.names: list[str] | None = None  # of columns
         self.X: Floats | None = None  # rows and labels, of a model that may be fitted anew
         self.y: NDArray | None = None
         self.n_fitted = 0
-        self._space: WeightSpace | None = None
-        self._n_updates = 0
         self._watched: list[GaussianRows] = []
+
+    @property
+    def estimator(self) -> Any:
+        return self.weights.estimator
+
+    @estimator.setter
+    def estimator(self, estimator: Any) -> None:
+        self.weights.estimator = estimator
 
     @property
     def space(self) -> WeightSpace:
         """The posterior as it is now."""
-        if self._space is None:
-            self._space, self._n_updates = self.estimator.weight_space(), 0
-        return self._space
+        return self.weights.space
 
     def watch(self, X: Floats) -> GaussianRows:
-        rows = GaussianRows(self, X)
+        rows = GaussianRows(self.weights, X)
         self._watched.append(rows)
         return rows
 
@@ -163,39 +237,33 @@ class GaussianModel(Model):
         self.estimator = type(self.estimator).unpacked(config["estimator"], tensors, **own)
         self.n_fitted, self._came_fitted = int(config["n_fitted"]), bool(config["came_fitted"])
         self.X, self.y = X, y
-        self._space = None
+        self.weights.forget()
 
     def learn(self, X: Floats, y: NDArray) -> None:
         if self._is_searched and not self._came_fitted:
             all_X = X if self.X is None else np.concatenate([self.X, X])
             all_y = y if self.y is None else np.concatenate([self.y, y])
             if len(all_X) >= 2 * self.n_fitted and len(np.unique(all_y)) > 1:
-                self.estimator = clone(self._blank).fit(all_X, all_y)
+                self.estimator = clone(self._blank).fit(self._named(all_X), all_y)
                 self.n_fitted = len(all_X)
             elif self.n_fitted:
-                self.estimator.partial_fit(X, y)
+                self.estimator.partial_fit(self._named(X), y)
             self.X, self.y = all_X, all_y
         elif is_fitted(self.estimator):
-            self.estimator.partial_fit(X, y)
+            self.estimator.partial_fit(self._named(X), y)
         else:
-            self.estimator.partial_fit(X, y, classes=self._classes)
-        self._follow(X, y)
-
-    def _follow(self, X: Floats, y: NDArray) -> None:
-        space, observations = self._space, None
-        if space is not None and self._may_follow(space, len(X)):
-            labels = np.searchsorted(self.estimator.classes_, y).tolist()
-            features, _ = space.features(X)
-            observations = [space.observe(feature, label) for feature, label in zip(features, labels, strict=True)]
-            self._n_updates += len(X)
-        else:
-            self._space = None
+            self.estimator.partial_fit(self._named(X), y, classes=self._classes)
+        observations = self.weights.observe(X, y)
         for rows in self._watched:
             rows.follow(observations)
 
-    def _may_follow(self, space: WeightSpace, n_rows: int) -> bool:
-        few = n_rows <= max(1.0, _FEW * space.posterior.mean.shape[1])
-        return few and self._n_updates + n_rows <= _MOST_UPDATES and self.estimator.has_weight_space(space)
+    def _named(self, X: Floats) -> Any:
+        """Rows as the estimator is to see them."""
+        if self.names is None:
+            return X
+        import pandas as pd
+
+        return pd.DataFrame(X, columns=self.names, copy=False)
 
 
 class PlainRows(WatchedRows):
@@ -235,6 +303,10 @@ class RefittedModel(Model):
         self._X, self._y = all_X, all_y
 
 
+def _some_latents(carried: CarriedLatents, rows: NDArray | slice) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
+    return torch.from_numpy(carried.mean[rows]), torch.from_numpy(carried.variance[rows])
+
+
 def is_fitted(estimator: Any) -> bool:
     """Return whether an estimator has learnt anything."""
     try:
@@ -242,6 +314,12 @@ def is_fitted(estimator: Any) -> bool:
     except NotFittedError:
         return False
     return True
+
+
+def column_names(X: Any) -> list[str] | None:
+    """Return the names that columns of a data frame have, if they are text."""
+    names = list(X.columns) if hasattr(X, "iloc") and hasattr(X, "columns") else []
+    return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def take(X: Any, rows: NDArray) -> Any:

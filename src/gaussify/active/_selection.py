@@ -49,26 +49,66 @@ def greedy(
     >>> greedy(np.array([1.0, 0.9, 0.5]), covariance.diagonal()[:, None], lambda i: covariance[:, [i]], n_rows=2)
     [0, 2]
     """
-    total, left = variance.sum(1), variance.copy()
-    columns: list[Float[np.ndarray, "n l"]] = []
-    chosen: list[int] = []
+    explained = Explained(variance, covariance_with)
+    for row in given:
+        explained.add(row)
+    return greedy_beyond(explained, scores, n_rows)
+
+
+def greedy_beyond(explained: "Explained", scores: Float[np.ndarray, " n"], n_rows: int) -> list[int]:
+    """Return rows likewise, beyond those of ``explained``, which has all but the last of them afterwards."""
     is_open = np.isfinite(scores)
-    for row in [*given, *[None] * n_rows]:
-        if row is None:
-            share = np.divide(left.sum(1), total, out=np.zeros_like(total), where=total > 0.0)
-            if share[is_open].max() < _EXPLAINED:
-                left, columns, share = variance.copy(), [], np.ones_like(total)
-            row = int(np.argmax(np.where(is_open, np.where(is_open, scores, 0.0) * share, -np.inf)))
-            chosen.append(row)
-            if len(chosen) == n_rows:
-                break
+    is_open[explained.rows] = False
+    chosen: list[int] = []
+    while True:
+        share = explained.share_left()
+        if share[is_open].max() < _EXPLAINED:
+            explained.forget()
+            share = np.ones_like(share)
+        row = int(np.argmax(np.where(is_open, np.where(is_open, scores, 0.0) * share, -np.inf)))
+        chosen.append(row)
         is_open[row] = False
-        known = left[row] <= _EXPLAINED * variance[row]  # by rows chosen before
-        column = covariance_with(row) - sum(other[row] * other for other in columns)
-        column = column / np.sqrt(np.where(known, np.inf, left[row]))
-        columns.append(column)
-        left = np.maximum(left - column * column, 0.0)
-    return chosen
+        if len(chosen) == n_rows:
+            return chosen
+        explained.add(row)
+
+
+class Explained:
+    """What knowing the latents of some rows leaves of the variances of all: a Cholesky factor that grows by columns.
+
+    Examples
+    --------
+    >>> explained = Explained(np.array([[1.0], [4.0]]), lambda row: np.array([[1.0], [1.0]]))
+    >>> explained.add(0)
+    >>> explained.rows, explained.share_left()
+    ([0], array([0.  , 0.75]))
+    """
+
+    def __init__(
+        self, variance: Float[np.ndarray, "n l"], covariance_with: Callable[[int], Float[np.ndarray, "n l"]]
+    ) -> None:
+        self._variance, self._covariance_with = variance, covariance_with
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew with no rows."""
+        self.rows: list[int] = []
+        self._columns: list[Float[np.ndarray, "n l"]] = []
+        self._left = self._variance.copy()
+
+    def add(self, row: int) -> None:
+        """Know one more row."""
+        known = self._left[row] <= _EXPLAINED * self._variance[row]  # by rows before
+        column = self._covariance_with(row) - sum(other[row] * other for other in self._columns)
+        column = column / np.sqrt(np.where(known, np.inf, self._left[row]))
+        self.rows.append(row)
+        self._columns.append(column)
+        self._left = np.maximum(self._left - column * column, 0.0)
+
+    def share_left(self) -> Float[np.ndarray, " n"]:
+        """Return the share of the variance, summed over latents, that is left of each row; 0 where there was none."""
+        total = self._variance.sum(1)
+        return np.divide(self._left.sum(1), total, out=np.zeros_like(total), where=total > 0.0)
 
 
 def near_even(mean: Float[np.ndarray, "n l"], variance: Float[np.ndarray, "n l"]) -> Bool[np.ndarray, " n"]:
@@ -83,7 +123,7 @@ def near_even(mean: Float[np.ndarray, "n l"], variance: Float[np.ndarray, "n l"]
     array([ True,  True, False])
     """
     if mean.shape[1] == 2:  # the softmax of two latents is the sigmoid of their difference
-        mean, variance = mean[:, [1]] - mean[:, [0]], variance.sum(1, keepdims=True)
+        mean, variance = mean[:, 1:] - mean[:, :1], variance[:, 1:] + variance[:, :1]
     distance = np.abs(mean[:, 0]) / np.sqrt(1.0 + math.pi / 8.0 * variance[:, 0])
     excess = 0.5 * np.tanh(0.5 * distance)  # probability above a half
     return excess <= excess.min() * (1.0 + PROBIT_ERROR) / (1.0 - PROBIT_ERROR)

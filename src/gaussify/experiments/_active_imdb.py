@@ -2,7 +2,8 @@ r"""Movie reviews, labelled one at a time: the one of largest predictive entropy
 
 Bayesian logistic regression on features of a language model, from ten labelled reviews on; the same reviews to begin
 with, pool and test reviews for all methods. Each seed has its own. Levels say how many labels are needed until accuracy
-or log-likelihood of the test reviews, on average over seeds, reach them for the first time.
+or log-likelihood of the test reviews, on average over seeds, reach them for the first time. Seconds are those of all
+seeds, as many side by side as torch has threads.
 """
 
 import time
@@ -17,6 +18,7 @@ from gaussify.experiments._imdb_text import TextFeatures, backbone_of, texts_of
 from gaussify.experiments._networks import made
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, group, mean_and_error
+from gaussify.experiments._workers import worker_processes
 from gaussify.nn import extract_features
 from gaussify.plotting import METHOD_COLOURS, figure_file
 
@@ -33,8 +35,9 @@ def _tasks(settings: Settings) -> list[Task]:
 def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     X, y = _features(settings)
     start = time.perf_counter()
-    curves = [_curves(settings, task, X, y, number) for number in range(settings["n_seeds"])]
-    seconds = round(time.perf_counter() - start, 2)
+    with worker_processes(settings["n_seeds"], settings, task, X, y) as over:
+        curves = list(over(_curves, range(settings["n_seeds"])))
+    seconds = round(time.perf_counter() - start, 1)
     records: list[Record] = []
     for step, scores in enumerate(zip(*curves, strict=True)):
         record: Record = {"n_labels": settings["n_initial"] + step}
@@ -82,19 +85,20 @@ def _curves(settings: Settings, task: Task, X: NDArray, y: NDArray, number: int)
     for _ in range(settings["n_steps"]):
         rows = learner.query()
         learner.teach(rows, y[pool[rows]])
-        curves.append(_scores(tracked.predict_proba(), y[test]))
-    return curves
+    return curves + [_scores(probs, y[test]) for probs in tracked.staged_predict_proba()]
 
 
 def _scores(probs: NDArray, y: NDArray) -> list[float]:
     return [metrics.accuracy(probs, y), -metrics.nll(probs, y)]
 
 
-def _levels(records: list[Record], metric: str, n_levels: int = 5) -> list[float]:
-    """Even levels from where curves begin to where the best ends."""
+def _levels(records: list[Record], metric: str, n_levels: int) -> list[float]:
+    """Round levels, at most as many, from where all curves have begun to where the best ends."""
     curves = [[float(record[metric]) for record in own] for own in group(records, "method", "strategy").values()]  # type: ignore[arg-type]
     start, end = max(own[0] for own in curves), max(own[-1] for own in curves)
-    return sorted({round(start + (end - start) * (step + 1) / n_levels, 3) for step in range(n_levels)})
+    steps = [digit * 10.0**power for power in range(-3, 1) for digit in (1.0, 2.0, 5.0)]
+    step = next(step for step in steps if end // step - start // step <= n_levels)
+    return [round(number * step, 3) for number in range(int(start // step) + 1, int(end // step) + 1)]
 
 
 def labels_needed(curve: list[Record], metric: str, level: float) -> int | None:
@@ -112,12 +116,12 @@ def labels_needed(curve: list[Record], metric: str, level: float) -> int | None:
 
 def _summarise(records: list[Record]) -> list[Record]:
     rows: list[Record] = []
-    levels = {metric: _levels(records, metric) for metric in _SCORES}
+    levels = {metric: _levels(records, metric, 5) for metric in _SCORES}
     for (method, strategy), curve in group(records, "method", "strategy").items():
         row: Record = {"method": method, "strategy": strategy}
         for metric in _SCORES:
             row[metric] = curve[-1][metric]
-            row |= {f"{metric} {level:g}": labels_needed(curve, metric, level) for level in levels[metric]}
+            row |= {f"labels to {level:g}": labels_needed(curve, metric, level) for level in levels[metric]}
         rows.append(row | {"seconds": curve[-1]["seconds"]})
     return rows
 
@@ -139,16 +143,13 @@ def _draw(records: list[Record], folder: Path) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=len(METHODS), fontsize=8)
     with figure_file(folder, "active_labels_needed", 1, len(_SCORES), width=9.0, height=3.4) as (figure, axes):
         for (metric, label), axis in zip(_SCORES.items(), axes[0], strict=True):
-            levels = _levels(records, metric)
+            levels = _levels(records, metric, 10)
             for (method, strategy), curve in curves.items():
                 needed = [labels_needed(curve, metric, level) for level in levels]
                 known = [(level, n) for level, n in zip(levels, needed, strict=True) if n is not None]
                 look = {"color": METHOD_COLOURS[str(method)], "ls": _LINES[str(strategy)]}
-                axis.plot(
-                    *zip(*known, strict=True), "o", ms=4, label=f"{method}, {strategy}", **look
-                ) if known else None
-            axis.set(xlabel=label, ylabel="labels needed", yscale="log")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
+                axis.plot([level for level, _ in known], [n for _, n in known], "o", ms=4, **look)
+            axis.set(xlabel=label, ylabel="labels needed", ylim=(0, None))
         figure.legend(handles, labels, loc="outside lower center", ncols=len(METHODS), fontsize=8)
 
 

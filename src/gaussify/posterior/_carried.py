@@ -1,5 +1,7 @@
 """Latents of rows that stay, carried along while the weights learn from one row after another."""
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -8,6 +10,7 @@ from gaussify.posterior._gaussian import latent
 from gaussify.posterior._row import Observation, RowPosterior
 
 _WORN = 1e-5  # share of a variance, below which differences have lost too many digits
+_ELEMENTS = 1 << 22  # of covariances at a time
 
 
 class CarriedLatents:
@@ -39,9 +42,6 @@ class CarriedLatents:
     (array([2., 4.]), array([0.5, 2. ]))
     """
 
-    mean: Float[np.ndarray, "n l"]
-    variance: Float[np.ndarray, "n l"]
-
     def __init__(
         self,
         features: Float[np.ndarray, "n d"],
@@ -51,24 +51,48 @@ class CarriedLatents:
         self.features = features
         self.unexplained = np.zeros(len(features)) if unexplained is None else unexplained
         mean, variance = latent(posterior.tensors, torch.from_numpy(features))
-        self.mean, self.variance = mean.numpy(), variance.numpy() + self.unexplained[:, None]
-        self._first = self.variance.copy()
+        # (l, n): updates are then along memory
+        self._mean = np.ascontiguousarray(mean.T)
+        self._variance = np.ascontiguousarray(variance.T.numpy() + self.unexplained)
+        self._first = self._variance.copy()
 
-    def update(self, observation: Observation) -> None:
-        """Follow the weights through an observation."""
-        covariance = self.covariance_with(observation.gain)
-        self.mean += covariance * (observation.residual / observation.total)
-        covariance *= covariance
-        covariance /= observation.total
-        self.variance -= covariance
-        # rounding may take more than there is from rows that are known almost exactly
-        np.maximum(self.variance, self.unexplained[:, None], out=self.variance)
+    @property
+    def mean(self) -> Float[np.ndarray, "n l"]:
+        """Of the latents, as it is now."""
+        return self._mean.T
+
+    @property
+    def variance(self) -> Float[np.ndarray, "n l"]:
+        """Of the latents, as it is now."""
+        return self._variance.T
+
+    def update(self, *observations: Observation) -> None:
+        """Follow the weights through observations, one after another."""
+        for _ in self.stages(observations):
+            pass
+
+    def stages(self, observations: Sequence[Observation]) -> Iterator[None]:
+        """Follow the weights likewise, with a pause after each observation; the features are read once for many."""
+        n_latents, n = self._mean.shape
+        size = max(1, _ELEMENTS // max(1, n * n_latents))
+        for first in range(0, len(observations), size):
+            some = observations[first : first + size]
+            covariances = self.covariance_with(np.concatenate([observation.gain for observation in some])).T
+            for observation, covariance in zip(some, covariances.reshape(-1, n_latents, n), strict=True):
+                self._mean += covariance * (observation.residual / observation.total)[:, None]
+                covariance *= covariance
+                covariance /= observation.total[:, None]
+                self._variance -= covariance
+                # rounding may take more than there is from rows that are known almost exactly
+                np.maximum(self._variance, self.unexplained, out=self._variance)
+                yield
 
     @property
     def is_worn(self) -> bool:
         """Whether so little is left of a variance that rounding shows, and computing anew is due."""
-        return bool((self.variance < _WORN * self._first).any())
+        return bool((self._variance < _WORN * self._first).any())
 
-    def covariance_with(self, gain: Float[np.ndarray, "l d"]) -> Float[np.ndarray, "n l"]:
-        r"""Return the covariance of every latent with that of another row, of which the gain :math:`C\phi` is given."""
-        return self.features @ gain.T
+    def covariance_with(self, gain: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "n k"]:
+        r"""Return the covariance of every latent with others, of which the gain :math:`C\phi` is given."""
+        # in this order the features are read at full speed; NumPy's BLAS takes twice as long, save for one column
+        return torch.mm(torch.from_numpy(gain), torch.from_numpy(self.features).T).numpy().T
