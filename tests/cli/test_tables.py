@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -87,7 +88,7 @@ def test_predict_writes_what_the_model_says(folder, tmp_path):
     result = invoke("predict", folder / "birds-model", folder / "new.csv", "--keep", "bird", "-o", out)
     assert result.exit_code == 0, result.output
     rows = parquet.read_table(out)
-    assert rows.column_names[:3] == ["bird", "species", "probability"]
+    assert rows.column_names[:3] == ["bird", "predicted", "probability"]
     expected = TableModel.load(folder / "birds-model").predict_proba(read_table(folder / "new.csv"))
     np.testing.assert_allclose(rows.column("P(emu)").to_numpy(), expected[:, 0], atol=1e-5)
 
@@ -98,8 +99,31 @@ def test_predict_reads_standard_input_and_prints(folder):
     done = subprocess.run(command, input=text, capture_output=True, check=True)
     printed = csv.read_csv(pa.py_buffer(done.stdout))
     assert printed.num_rows == 50
-    assert printed.column_names[:6] == ["bird", "height", "colour", "caught", "seen", "species"]
+    assert printed.column_names[:6] == ["bird", "height", "colour", "caught", "seen", "predicted"]
     assert b"Error" not in done.stderr
+
+
+def test_a_reader_that_has_enough_is_no_error(folder):
+    table = pa.concat_tables([make_birds(50, seed=2).drop_columns(["species"])] * 400)
+    csv.write_csv(table, folder / "long.csv")
+    python = f"{sys.executable} -m gaussify.cli"
+    command = f"{python} predict {folder / 'birds-model'} {folder / 'long.csv'} | head -n 2"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+@pytest.mark.filterwarnings("default:something was added")
+def test_warnings_are_notes(folder, monkeypatch):
+    def warn(*_):
+        warnings.warn("something was added", stacklevel=1)
+        return {}
+
+    monkeypatch.setattr("gaussify.tables.describe", warn)
+    result = invoke("info", folder / "birds-model", "--json")
+    assert result.exit_code == 0
+    assert result.stderr == "Note: something was added\n"
 
 
 def test_predict_tells_of_levels_that_are_new(folder, tmp_path):

@@ -161,7 +161,7 @@ def test_predictions_have_labels_probabilities_and_uncertainties(model):
     rows = predicted(model, NEW, kept=["bird"]).to_pydict()
     assert list(rows) == [
         "bird",
-        "species",
+        "predicted",
         "probability",
         "entropy",
         "epistemic",
@@ -172,8 +172,14 @@ def test_predictions_have_labels_probabilities_and_uncertainties(model):
     probs = np.column_stack([rows[f"P({label})"] for label in model.classes])
     np.testing.assert_allclose(probs.sum(1), 1.0, atol=1e-6)
     np.testing.assert_allclose(probs, model.predict_proba(NEW), atol=1e-4)
-    assert rows["species"] == model.classes[probs.argmax(1)].tolist()
+    assert rows["predicted"] == model.classes[probs.argmax(1)].tolist()
     assert np.all(np.array(rows["epistemic"]) <= np.array(rows["entropy"]))
+
+
+def test_a_column_to_keep_must_not_hide_a_prediction(model):
+    table = NEW.append_column("P(emu)", pa.array(np.zeros(60)))
+    with pytest.raises(TableError, match=r"The column 'P\(emu\)' cannot be kept"):
+        predicted(model, table, kept=["P(emu)"])
 
 
 def test_scores_are_those_of_all_batches_together(model):

@@ -3,6 +3,9 @@
 Commands import what they need when they run, so that help is quick.
 """
 
+import os
+import sys
+import warnings
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -17,13 +20,23 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _note  # type: ignore[assignment]
+                return super().invoke(ctx)
         except GaussifyError as error:
             _stop(str(error), 2)
+        except BrokenPipeError:  # whoever read what is printed has enough of it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
         except OSError as error:
             _stop(f"{error.filename or 'A file'}: {error.strerror or error}.", 2)
         except KeyboardInterrupt:
-            _stop("Stopped; the same command goes on where this one ended.", 130)
+            remedy = "; the same command goes on where this one ended" if ctx.invoked_subcommand == "reproduce" else ""
+            _stop(f"Stopped{remedy}.", 130)
+
+
+def _note(message: Warning | str, *_: Any) -> None:
+    typer.secho(f"Note: {message}", fg=typer.colors.YELLOW, err=True)
 
 
 def _stop(message: str, code: int) -> NoReturn:

@@ -13,7 +13,7 @@ from gaussify.tables._training import Score
 
 
 def predicted(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.RecordBatch:
-    """Return label, its probability, both entropies and the probability of each class, beside columns to keep.
+    """Return the label that is predicted, its probability, entropies and all probabilities, beside columns to keep.
 
     Examples
     --------
@@ -21,16 +21,20 @@ def predicted(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.Rec
     >>> table = pa.table({"x": [float(i) for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
     >>> model = fit_table(table, "y", FitOptions(model="linear", compare=False)).model
     >>> predicted(model, {"x": [25.0], "id": ["a"]}, kept=["id"]).to_pylist()[0]
-    {'id': 'a', 'y': 'high', 'probability': ..., 'entropy': ..., 'epistemic': ..., 'P(high)': ..., 'P(low)': ...}
+    {'id': 'a', 'predicted': 'high', 'probability': ..., 'entropy': ..., 'epistemic': ..., 'P(high)': ..., ...}
     """
     table = as_table(batch)
     probs, _, entropy, _, epistemic = (part.numpy() for part in model.predict_uncertainty(table))
-    names = [name for name in kept if name != model.target]
-    columns = {name: table.column(name).combine_chunks() for name in names}
-    columns[model.target] = pa.array(model.classes[probs.argmax(1)].astype(object), pa.string())
-    columns |= {"probability": probs.max(1), "entropy": entropy, "epistemic": np.maximum(epistemic, 0.0)}
-    columns |= {f"P({label})": own for label, own in zip(model.classes, probs.T, strict=True)}
-    return pa.record_batch(columns)
+    columns = {
+        "predicted": pa.array(model.classes[probs.argmax(1)].astype(object), pa.string()),
+        "probability": probs.max(1),
+        "entropy": entropy,
+        "epistemic": np.maximum(epistemic, 0.0),
+        **{f"P({label})": own for label, own in zip(model.classes, probs.T, strict=True)},
+    }
+    if hidden := [name for name in kept if name in columns]:
+        raise TableError(f"The column {hidden[0]!r} cannot be kept: a column of predictions has its name. Rename it.")
+    return pa.record_batch({name: table.column(name).combine_chunks() for name in kept} | columns)
 
 
 def evaluated(model: TableModel, batches: Iterable[Any]) -> tuple[Score, int]:
