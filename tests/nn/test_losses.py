@@ -418,3 +418,60 @@ def test_the_default_compiler_gives_the_same():
 
 if __name__ == "__main__":
     print(json.dumps({case: difference_when_compiled(case) for case in sys.argv[1:]}))
+
+
+# --- modes of torch ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["fake", "real"])
+def test_what_a_fake_call_leaves_serves_real_ones_and_the_other_way_round(first):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    loss, binary = MatchedCrossEntropyLoss(3, 0.372), MatchedBCEWithLogitsLoss(0.372)
+    logits, labels, soft = torch.randn(4, 3), torch.tensor([0, 1, 2, 0]), torch.full((4, 3), 1 / 3)
+    expected = [
+        matched_cross_entropy(logits, labels, alpha_eps=torch.tensor(0.372)),
+        matched_cross_entropy(logits, soft, alpha_eps=torch.tensor(0.372)),
+        matched_binary_cross_entropy_with_logits(logits, soft.round(), alpha_eps=torch.tensor(0.372)),
+    ]
+
+    def call(logits, labels, soft):
+        return [loss(logits, labels), loss(logits, soft), binary(logits, soft.round())]
+
+    def fake():
+        with FakeTensorMode() as mode:
+            return call(*(mode.from_tensor(own) for own in (logits, labels, soft)))
+
+    if first == "real":
+        call(logits, labels, soft)
+    assert [own.shape for own in fake()] == [()] * 3
+    for own, value in zip(call(logits, labels, soft), expected, strict=True):
+        assert type(own) is torch.Tensor
+        torch.testing.assert_close(own, value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "labels", [torch.tensor([0, 1, 1, 0]), torch.tensor([0.0, 1.0, 0.3, 0.0])], ids=["hard", "soft"]
+)
+def test_the_binary_loss_is_exported_and_works_on(labels):
+    logits, loss = torch.randn(4), MatchedBCEWithLogitsLoss(0.213)
+    exported = torch.export.export(loss, (logits, labels)).module()
+    torch.testing.assert_close(exported(logits, labels), loss(logits, labels))
+    torch.testing.assert_close(loss(logits, labels.round().float()), loss(logits, labels.round().double().float()))
+
+
+def test_labels_that_cannot_be_looked_at_and_are_no_classes_give_no_number():
+    logits, labels = torch.randn(4, 3), torch.tensor([0, 1, 5, 0])
+    compiled = torch.compile(matched_cross_entropy, backend="aot_eager")
+    assert compiled(logits, labels).isnan()
+    assert torch.vmap(matched_cross_entropy)(logits[None], labels[None]).isnan().all()
+    assert compiled(logits, torch.tensor([0, 1, 2, 0])).isfinite()
+
+
+def test_options_of_another_type_are_looked_at_anew():
+    logits, labels = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+    matched_cross_entropy(logits, labels)
+    with pytest.raises(InvalidArgumentError, match="label_variance"):
+        matched_cross_entropy(logits, labels, label_variance=True)
+    with pytest.raises(InvalidArgumentError, match="beta_eps"):
+        matched_binary_cross_entropy_with_logits(logits, torch.ones(4, 3), method="gauss", beta_eps=-1.0)

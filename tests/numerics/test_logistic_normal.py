@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
+import gaussify._numerics._logistic_normal as logistic_normal
 from gaussify._numerics import expected_sigmoid, softplus_moment, softplus_moments
 from oracles import softplus_moments_reference
 
 ORDERS = (0, 1, 2, 3, 4)
-VARIANCES = [0.0, 1e-6, 0.01, 1.0, 4.0, 6.2, 6.3, 12.0, 40.0, 1e4, 1e6]
+VARIANCES = [0.0, 1e-6, 0.01, 1.0, 4.0, 6.2, 6.3, 7.8, 7.9, 12.0, 15.9, 16.1, 40.0, 1e4, 1e6]
 MEANS = [-200.0, -30.0, -3.0, 0.0, 0.5, 8.0, 90.0]
 TOLERANCE = {order: {"rel": 1e-10, "abs": 1e-14} for order in ORDERS}
 TOLERANCE[4]["abs"] = 2e-12  # it changes sign, and the rules are weakest where they change over
@@ -65,12 +66,18 @@ def test_several_orders_at_once_equal_one_at_a_time(order):
     torch.testing.assert_close(together, softplus_moment(order, mean, variance), rtol=1e-13, atol=1e-15)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_two_rules_meet_where_they_change_over(order):
-    narrow, wide = tensors(2.5**2 * (1.0 - 1e-14), 2.5**2 * (1.0 + 1e-14))
+@pytest.mark.parametrize(("order", "s"), [(0, 1.5), (0, 2.8), (1, 4.0), (2, 2.5), (3, 2.5), (4, 2.5)])
+def test_two_rules_meet_where_they_change_over(order, s, monkeypatch):
+    rules = []
+    for name in ("_narrow_rule", "_paired_rule", "_central_rule", "_wide_rule"):
+        original = getattr(logistic_normal, name)
+        spy = lambda *a, own=original, which=name, **k: rules.append((which, *k.values())) or own(*a, **k)  # noqa: E731
+        monkeypatch.setattr(logistic_normal, name, spy)
+    narrow, wide = tensors(s**2 * (1.0 - 1e-14), s**2 * (1.0 + 1e-14))
     mean = torch.linspace(-40.0, 40.0, 81, dtype=torch.float64)
     before, after = (softplus_moment(order, mean, variance) for variance in (narrow, wide))
-    torch.testing.assert_close(before, after, rtol=1e-10, atol=2e-12)
+    torch.testing.assert_close(before, after, rtol=1e-10, atol=3e-12)
+    assert len(set(rules)) >= 2  # there are two
 
 
 def test_softplus_and_its_reflection_differ_by_the_mean():

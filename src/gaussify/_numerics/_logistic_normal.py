@@ -12,7 +12,7 @@ Two trapezoidal rules, both exponentially convergent, share the work (:math:`s =
 
 * ``s <= 2.8``: over the Gaussian, since the poles of the sigmoid are then far away, at distance :math:`\pi / s`, for
   ``s <= 1.5`` so far that every other node will do for the first two orders;
-* ``s > 2.8``: over logistic noise :math:`l`, as :math:`\sigma(f) = P(l < f)` gives
+* ``s > 2.8`` (2.5 for orders above 1): over logistic noise :math:`l`, as :math:`\sigma(f) = P(l < f)` gives
   :math:`E_1 = \mathbb{E}_l\,\Phi((m - l) / s)`, whose integrand is smooth on the scale of :math:`s`; so smooth that,
   away from the tails, a Gaussian rule of fewer nodes serves :math:`E_1`.
 
@@ -36,6 +36,7 @@ from torch.nn.functional import logsigmoid
 from gaussify._numerics._special import is_constant
 
 _WIDE = 2.8  # standard deviation from which the rule over logistic noise is the better one
+_WIDE_STEEP = 2.5  # the same for orders above 1, whose integrands are steeper
 _SLIM = 1.5  # up to which half the nodes are enough
 _STEP = 0.22  # between nodes, in standard deviations
 _PAIRED = 4.0  # up to which the rule that is corrected for its nearest poles serves order 1
@@ -99,7 +100,7 @@ def expected_sigmoid(mean: float, variance: float) -> float:
     m, s = -abs(mean), math.sqrt(variance)
     v = s * s
     rule = _paired_sigmoid if s <= _PAIRED else _wide_sigmoid
-    tail = math.exp(m + 0.5 * v) * (1.0 - rule(m + v, s)) if s > _WIDE and m < -v else rule(m, s)
+    tail = math.exp(m + 0.5 * v) * (1.0 - rule(m + v, s)) if s > _WIDE_STEEP and m < -v else rule(m, s)
     return 1.0 - tail if mean > 0.0 else tail
 
 
@@ -137,7 +138,7 @@ def softplus_moments(orders: Sequence[int], mean: Tensor, variance: Tensor) -> l
 
 def _rules(s: Tensor, order: int) -> Iterator[tuple[Tensor, _Rule]]:
     """Which rule is for which rows, of orders up to ``order``."""
-    narrow, coarse = s <= _WIDE, (s <= _SLIM) & (order <= 1)  # higher orders have steeper integrands
+    narrow, coarse = s <= (_WIDE if order <= 1 else _WIDE_STEEP), (s <= _SLIM) & (order <= 1)
     yield coarse, partial(_narrow_rule, step=2.0 * _STEP)
     yield narrow & ~coarse, _narrow_rule
     yield ~narrow, _wide_rule
@@ -158,7 +159,7 @@ def _tilted(rule: _Rule, orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
     :math:`E_1(m, v) = e^{m + v/2}\,D_0`, with :math:`D_0 = 1 - E_1(m + v, v)`; derivatives by ``m`` give the others.
     """
     moments = rule(orders, m, s)
-    far = (m < -s.square()) & (s > _WIDE) if min(orders) > 0 else torch.zeros_like(m, dtype=torch.bool)
+    far = (m < -s.square()) & (s > _WIDE_STEEP) if min(orders) > 0 else torch.zeros_like(m, dtype=torch.bool)
     if bool(far.any()):
         v = s[far].square()
         factor = torch.exp(m[far] + 0.5 * v)

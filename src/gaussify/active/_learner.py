@@ -331,6 +331,7 @@ class ActiveLearner:
         expect(len(labels) == len(rows["labelled"]), "each row has a label")
         self._labelled, self._pending, self._skipped = (rows[name].tolist() for name in rows)
         self._labels = labels.tolist()
+        self._known = labels if len(labels) else None
         self._is_open[taken] = False
         self._n_queries, self._is_new = int(config["n_queries"]), bool(config["is_new"])
         self.agreement_ = [float(value) for value in config["agreement"]]
@@ -369,7 +370,8 @@ class ActiveLearner:
         if hasattr(self, "_X"):
             like = self._model.names
         else:
-            like, self._model.names = getattr(self.estimator_, "feature_names_in_", None), names
+            like = getattr(self.estimator_, "feature_names_in_", None)
+            self._model.names = names if names is not None or like is None else list(like)
         if names is not None and like is not None and names != list(like):
             raise InvalidArgumentError(f"'{name}' of ActiveLearner must have the columns {list(like)}; got {names}.")
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gaussify._estimators import Floats, WeightSpace, expect
+from gaussify.exceptions import NumericalError
 from gaussify.posterior import CarriedLatents, Observation, sample
 
 _MOST_UPDATES = 10_000  # after which rounding errors are cleared away by computing anew
@@ -118,7 +119,13 @@ class GaussianRows(WatchedRows):
 
     def staged_probs(self) -> Iterator[Float[Tensor, "n c"]]:
         """Yield the class probabilities after each observation since anybody last asked."""
-        return (self._probs_by(carried) for carried in self._stages())
+        for carried in self._stages():
+            if carried.is_worn:
+                raise NumericalError(
+                    "Variances have become so small against what they were that stages lose digits; call predict_proba "
+                    "after each label."
+                )
+            yield self._probs_by(carried)
 
     def _stages(self) -> Iterator[CarriedLatents]:
         carried, behind = self._carried, self._behind

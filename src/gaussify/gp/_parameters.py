@@ -88,6 +88,16 @@ class ParameterReader:
             raise InvalidArgumentError(f"The '{name}' parameter of {self._owner} must be True or False; got {value!r}.")
         return bool(value)
 
+    def verbosity(self) -> Verbosity:
+        """Return True, False, or what hears of the progress."""
+        value = self._estimator.verbose
+        if not (isinstance(value, bool | np.bool_) or callable(value)):
+            raise InvalidArgumentError(
+                f"The 'verbose' parameter of {self._owner} must be True, False or a function of the title of a search, "
+                f"an iteration and the objective; got {value!r}."
+            )
+        return value if callable(value) else bool(value)
+
     def seed(self) -> int:
         """Return ``random_state``, which scikit-learn's clustering takes too."""
         seed = self.count("random_state", 0)
@@ -154,7 +164,7 @@ def checked_parameters(estimator: BaseEstimator) -> Given:
         None if estimator.batch_size is None else read.count("batch_size", 1),
         _n_samples(estimator),
         read.seed(),
-        estimator.verbose if callable(estimator.verbose) else read.truth("verbose"),
+        read.verbosity(),
     )
 
 

@@ -212,6 +212,7 @@ def climb(
     if not np.isfinite(best_value):
         raise NumericalError(_NO_VALUE)
     for end in sorted({max_iter * part // n_rounds for part in range(1, n_rounds + 1)} - {0}):
+        n_before = n_evaluations
         with noting_jitter() as jitters:
             while n_steps < end and in_a_row <= _N_RESTARTS:
                 adam.forget_gradients()
@@ -231,14 +232,16 @@ def climb(
                 if report is not None:
                     report(n_steps, value)
             value = look()
-        _warn_of(jitters, n_evaluations)
-        converged = not value - best_value >= tol * scale  # as where there is no value
-        if value > best_value:
+        _warn_of(jitters, n_evaluations - n_before)
+        has_failed, gain = in_a_row > _N_RESTARTS, value - best_value
+        is_better = gain > 0.0  # which is false where there is no value
+        converged = is_better and gain < tol * scale and not has_failed
+        if is_better:
             best_value, best = value, _vector(parameters)
         else:
             _assign(parameters, best)
         yield SearchReport(best_value, n_steps, n_evaluations, n_failures, converged, time.perf_counter() - start)
-        if in_a_row > _N_RESTARTS or converged:
+        if has_failed or converged or not is_better:
             break
 
 

@@ -77,7 +77,9 @@ def label_errors(
     if not (gaussians.are_learnt or torch.compiler.is_compiling()):
         with suppress(RuntimeError):  # within torch.func
             return _LabelErrors.apply(logits, labels.unsqueeze(1), gaussians)
-    return squared_errors(logits, *gaussians.of_rows(labels, logits))
+    losses = squared_errors(logits, *gaussians.of_rows(labels, logits))
+    is_class = (labels >= 0) & (labels < logits.shape[1])  # which could not be looked at, where there is no error
+    return torch.where(is_class, losses, torch.nan)
 
 
 def squared_errors(

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.distributions import Beta, Gamma
+from torch.utils._python_dispatch import _disable_current_modes
 
 from gaussify.likelihoods import LikelihoodMethod
 from gaussify.matching import match
@@ -178,8 +179,8 @@ class BinaryConstants(NamedTuple):
 
 
 def _tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:
-    """Tensors that outlive the call, also one within inference mode or a transform of torch.func."""
-    with torch.inference_mode(False):
+    """Tensors that outlive the call, also one within inference mode, a transform of torch.func or a mode of torch's."""
+    with torch.inference_mode(False), _disable_current_modes():
         return [torch.from_numpy(np.array(part, _NUMPY[dtype])) for part in parts]
 
 
@@ -446,7 +447,8 @@ def _beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dty
     logits = start + _PIECE * (np.arange(n_pieces)[:, None] + 0.5 + nodes)
     total = 1.0 + alpha_eps + beta_eps
     a, b = _tensors([total / (1.0 + np.exp(sign * logits)) for sign in (-1.0, 1.0)], torch.float64)
-    values = np.array([part.tolist() for part in beta_targets(a, b, method)])  # (2, n_pieces, n_nodes)
+    with _disable_current_modes():
+        values = np.array([part.tolist() for part in beta_targets(a, b, method)])  # (2, n_pieces, n_nodes)
     coefficients = np.linalg.inv(np.vander(nodes)) @ values.swapaxes(1, 2)
     return BetaCurve(start, n_pieces, *_tensors([coefficients], dtype))
 
@@ -468,12 +470,14 @@ def _beta_constants(alpha: str, beta: str, method: str) -> tuple[float, float]:
 
 @lru_cache
 def _fixed_gamma(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
-    mean, precision = matched_gammas(torch.tensor(concentration, dtype=torch.float64), method)
-    return mean.item(), precision.item()
+    with _disable_current_modes():  # which would give no numbers, such as those of torch.export
+        mean, precision = matched_gammas(torch.tensor(concentration, dtype=torch.float64), method)
+        return mean.item(), precision.item()
 
 
 @lru_cache
 def _fixed_beta(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
-    a, b = torch.tensor([alpha, beta], dtype=torch.float64)
-    mean, precision = beta_targets(a, b, method)
-    return mean.item(), precision.item()
+    with _disable_current_modes():
+        a, b = torch.tensor([alpha, beta], dtype=torch.float64)
+        mean, precision = beta_targets(a, b, method)
+        return mean.item(), precision.item()

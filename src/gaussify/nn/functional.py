@@ -107,8 +107,8 @@ def matched_cross_entropy(
                 return table_error_sum(input, target, constants)
             if constants is not None and not target.requires_grad and _are_within(target, 0.0, _LARGEST):
                 return count_error_sum(input, target, constants)
-        except (IndexError, RuntimeError, TypeError):
-            pass  # of a label outside: to be ignored, or wrong; within torch.func; of options that are anything
+        except (AssertionError, IndexError, RuntimeError, TypeError):
+            pass  # of a label outside: to be ignored, or wrong; within torch.func or a mode; of odd options
     owner = "matched_cross_entropy"
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
@@ -193,7 +193,8 @@ def matched_binary_cross_entropy_with_logits(
     """
     if type(alpha_eps) is float and weight is None and pos_weight is None and not torch.compiler.is_compiling():
         options = alpha_eps, beta_eps, method, reduction, label_variance
-        with suppress(RuntimeError, TypeError):  # within torch.vmap, where values cannot be looked at; of odd options
+        # within torch.vmap or a mode, where values cannot be looked at; of odd options
+        with suppress(AssertionError, RuntimeError, TypeError):
             constants = _binary_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
             if constants is not None and target.is_cpu and not target.requires_grad and _are_0_or_1(target):
                 return error_sum(input, torch.add(constants.mean_0, target, alpha=constants.step), constants)
@@ -260,7 +261,7 @@ def _are_0_or_1(labels: Tensor) -> bool:
     return torch.equal(labels * labels, labels)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def _binary_constants(
     shape: Sequence[int],
     dtype: torch.dtype,
@@ -279,12 +280,12 @@ def _binary_constants(
     numbers = (alpha_eps, label_variance)
     if method not in BETA_METHODS or not all(isinstance(own, float) and 0.0 < own < math.inf for own in numbers):
         return None
+    if beta_eps not in (None, alpha_eps):
+        return None
     if method == LikelihoodMethod.GAUSS:
         gaussians = BinaryGaussians(0.0, 1.0 / label_variance, 1.0, 1.0 / label_variance)
-    elif beta_eps in (None, alpha_eps):  # one precision serves all
+    else:  # one precision serves all
         gaussians = BinaryGaussians.of_labels(LikelihoodMethod(method), alpha_eps, alpha_eps)
-    else:
-        return None
     n = math.prod(shape)
     return BinaryConstants.of_gaussians(gaussians, n=n, is_mean=reduction == Reduction.MEAN, dtype=dtype) if n else None
 
@@ -307,7 +308,7 @@ def _binary_targets(
     return beta_targets(alpha_eps + labels, beta_eps + (1.0 - labels), method)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def _class_constants(
     shape: Sequence[int],
     dtype: torch.dtype,
