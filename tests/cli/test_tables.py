@@ -126,6 +126,25 @@ def test_warnings_are_notes(folder, monkeypatch):
     assert result.stderr == "Note: something was added\n"
 
 
+def test_json_has_no_word_for_infinity(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("gaussify.tables._training.metrics.nll", lambda probs, y: float("inf"))
+    result = invoke("fit", folder / "birds.csv", "-t", "species", "--model", "linear", "-o", tmp_path / "m", "--json")
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    answer = json.loads(result.stdout, parse_constant=refuse)
+    assert answer["scores"][0]["nll"] is None
+    assert json.loads(invoke("info", tmp_path / "m", "--json").stdout, parse_constant=refuse)
+
+
+def test_a_model_like_another_takes_no_options_of_its_own(folder, tmp_path):
+    base = folder / "birds-model"
+    result = invoke("fit", folder / "more.csv", "--like", base, "-o", tmp_path / "x", "--model", "gp")
+    assert result.exit_code == 2
+    assert "--like takes all from its model" in result.stderr
+
+
 def test_predict_tells_of_levels_that_are_new(folder, tmp_path):
     table = make_birds(20, seed=4)
     colours = pa.array(["pink"] * 5 + ["grey"] * 15)

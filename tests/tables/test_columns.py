@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gaussify.exceptions import TableError
 from gaussify.tables import ColumnKind, learn_column
-from gaussify.tables._columns import as_seconds, unpack_column
+from gaussify.tables._columns import as_seconds, as_words, unpack_column
 
 MANY = [f"text {i}" for i in range(30)]
 
@@ -24,6 +24,10 @@ MANY = [f"text {i}" for i in range(30)]
         ([1, 2, 4], "number"),
         ([Decimal("1.5"), Decimal("2.5")], "number"),
         (["1", "inf", "2"], "number"),
+        (["1,234.50", "12", "-7,000,000"], "number"),
+        (["3,14", "-2", "10,5"], "number"),
+        ([" 1", "NA", "2 ", ""], "number"),
+        (["1.5", *map(str, range(3, 40, 2)), "unknown"], "number"),
         (["yes", "NO", None], "boolean"),
         ([True, False], "boolean"),
         (["2024-01-31", "2024-02-01"], "date"),
@@ -80,6 +84,35 @@ def test_missing_cells_are_at_the_mean_even_if_there_were_none():
     column = learn_column("x", pa.array([1.0, 3.0, 8.0]))
     assert column.features() == ["x"]
     assert column.encode(pa.array([None, 4.0], pa.float64())).tolist() == [[0.0], [0.0]]
+
+
+def test_numbers_are_read_as_they_are_written():
+    for cells, expected in ((["1,234.5", "-2,000"], [1234.5, -2000.0]), (["3,25", "-1"], [3.25, -1.0])):
+        column = learn_column("x", pa.array(cells))
+        plain = learn_column("x", pa.array(expected))
+        np.testing.assert_allclose(column.encode(pa.array(cells)), plain.encode(pa.array(expected)))
+
+
+def test_a_few_words_among_numbers_are_missing_cells():
+    column = learn_column("x", pa.array([*map(str, range(3, 100, 2)), "unknown"]))
+    assert column.words == ("unknown",)
+    assert column.features() == ["x", "x missing"]
+    assert column.encode(pa.array(["unknown", "51"]))[:, 1].tolist() == [1.0, 0.0]
+    assert "unknown taken as missing" in column.describe()
+    with pytest.raises(TableError, match="got 'other'"):
+        column.encode(pa.array(["other"]))
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (pa.array([1.0, 2.5, None]), pa.array(["1.0", " 2.50", "NA"])),
+        (pa.array([True, False]), pa.array(["True", "FALSE"])),
+        (pa.array(["x", "007"]), pa.array(["x ", "007"]).dictionary_encode()),
+    ],
+)
+def test_words_do_not_depend_on_how_cells_are_stored(a, b):
+    assert as_words(a).to_pylist() == as_words(b).to_pylist()
 
 
 def test_numbers_that_are_names_are_categories_if_asked():

@@ -11,9 +11,14 @@ from pyarrow import parquet
 import gaussify.tables._files as files
 from gaussify.exceptions import TableError
 from gaussify.tables import open_table, read_table, write_rows
+from gaussify.tables._columns import cleaned
 
 ROWS = {"name": ["Ann", "Bob, the second", None], "age": ["31", None, "7.5"]}
 CSV = 'name,age\nAnn,31\n"Bob, the second",\nNA, 7.5 \n'
+
+
+def cells_of(table):
+    return {name: cleaned(table.column(name).combine_chunks()).to_pylist() for name in table.column_names}
 
 
 def write(path, content):
@@ -27,15 +32,17 @@ def write(path, content):
         CSV,
         "\ufeff" + CSV,
         CSV.replace("\n", "\r\n"),
+        CSV.replace("\n", "\r"),
+        "\n\n" + CSV,
         gzip.compress(CSV.encode()),
         "name\tage\nAnn\t31\nBob, the second\t?\n\t7.5\n",
         'name;age\nAnn;31\n"Bob, the second";None\nnull;7.5\n',
         "name|age\nAnn|31\nBob, the second|\n|7.5\n",
     ],
-    ids=["csv", "byte order mark", "windows", "gzip", "tsv", "semicolons", "bars"],
+    ids=["csv", "byte order mark", "windows", "old apple", "blank lines", "gzip", "tsv", "semicolons", "bars"],
 )
 def test_text_in_any_form_is_the_same_table(tmp_path, content):
-    assert read_table(write(tmp_path / "table", content)).to_pydict() == ROWS
+    assert cells_of(read_table(write(tmp_path / "table", content))) == ROWS
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -53,12 +60,21 @@ def test_standard_input_is_read(monkeypatch):
         buffer = io.BytesIO(CSV.encode())
 
     monkeypatch.setattr(sys, "stdin", Stream)
-    assert read_table("-").to_pydict() == ROWS
+    assert cells_of(read_table("-")) == ROWS
 
 
 def test_headers_and_cells_may_hold_line_ends(tmp_path):
     path = write(tmp_path / "table.csv", '"full\nname",age\n"Ann\nB",31\n')
     assert read_table(path).to_pydict() == {"full\nname": ["Ann\nB"], "age": ["31"]}
+
+
+def test_a_delimiter_within_quotes_is_none(tmp_path):
+    assert read_table(write(tmp_path / "table.csv", '"a, b, c";y\n1;2\n')).column_names == ["a, b, c", "y"]
+
+
+def test_a_folder_is_no_file_to_write_to(tmp_path):
+    with pytest.raises(TableError, match="is a folder"), write_rows(tmp_path, BATCH.schema):
+        pass
 
 
 def test_columns_without_a_name_get_one(tmp_path):
@@ -88,9 +104,10 @@ def test_rows_come_in_batches(tmp_path, monkeypatch):
         ("a,a\n1,2\n", "two columns with the name 'a'"),
         (gzip.compress(CSV.encode() * 100)[:-20], "not a table that can be read"),
         (b"PAR1 and nothing more", "not a table that can be read"),
-        ("a,b\n1,\u00e9\n".encode("latin-1"), "not a table that can be read"),
+        ("a,b\n1,\u00e9\n".encode("latin-1"), "not in UTF-8; save it in that encoding"),
+        (b"\n \n", "is empty"),
     ],
-    ids=["empty", "picture", "ragged", "names", "truncated gzip", "truncated parquet", "encoding"],
+    ids=["empty", "picture", "ragged", "names", "truncated gzip", "truncated parquet", "encoding", "blank"],
 )
 def test_what_is_not_a_table_is_refused_in_a_sentence(tmp_path, content, message):
     path = write(tmp_path / "table", content)

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gaussify import metrics
 from gaussify.exceptions import InvalidArgumentError, ModelFileError, TableError
 from gaussify.gp import GPClassifier
 from gaussify.tables import (
@@ -55,6 +56,51 @@ def test_rows_held_out_can_be_learnt_in_the_end(birds):
     without, whole = (fit_table(birds, "species", options._replace(use_all=own)) for own in (False, True))
     assert (without.model.n_rows, whole.model.n_rows) == (319, 400)
     assert without.scores[0].nll == whole.scores[0].nll
+
+
+def test_what_a_column_holds_is_seen_from_all_rows():
+    rng = np.random.default_rng(0)
+    cells = [str(own) for own in rng.normal(size=200).round(3)]
+    days = [f"{1 + i % 12:02d}/03/2024" for i in range(200)]
+    y = np.where(np.array(cells, dtype=float) > 0.0, "a", "b")
+    for place in range(5):
+        some, dates = cells.copy(), days.copy()
+        some[place], dates[place] = "unknown", "25/03/2024"
+        table = {"x": some, "day": dates, "id": list(range(1, 201)), "y": y}
+        fitted = fit_table(table, "y", FitOptions(model="linear", compare=False))
+        kinds = {column.name: str(column.kind) for column in fitted.model.encoder.columns_}
+        assert kinds == {"x": "number", "day": "date", "id": "ignored"}
+        assert fitted.scores[0].accuracy > 0.9
+
+
+def test_labels_do_not_depend_on_how_they_are_stored():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=60)
+    for typed, text in (((x > 0.0), ["True", "False"]), ((x > 0.0) * 1.0, ["1.0", "0.0"])):
+        model = fit_table({"x": x, "y": typed}, "y", FitOptions(model="linear", compare=False)).model
+        words = np.where(x > 0.0, *text)
+        assert evaluated(model, [{"x": x, "y": words}])[0].accuracy > 0.9
+        model.learn(iter([{"x": x, "y": words}]), "more")
+        assert len(model.classes) == 2
+
+
+def test_a_class_of_one_row_does_not_stop_who_is_compared():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=11_000)
+    y = np.where(x > 0.0, "a", "b")
+    y[7] = "rare"
+    fitted = fit_table({"x": x, "y": y}, "y", FitOptions(model="linear", test_share=0.05))
+    assert [score.name for score in fitted.scores][1] == "gradient boosting"
+
+
+def test_who_cannot_be_fitted_is_left_out_with_a_warning(birds, monkeypatch):
+    def fail(self, X, y):
+        raise ValueError("no")
+
+    monkeypatch.setattr("gaussify.tables._training.LogisticRegression.fit", fail)
+    with pytest.warns(UserWarning, match="logistic regression cannot be fitted to compare with: no"):
+        fitted = fit_table(birds, "species", FitOptions(model="linear"))
+    assert [score.name for score in fitted.scores] == ["gaussify", "gradient boosting", "majority class"]
 
 
 def test_the_kind_of_model_is_the_one_that_predicts_better(monkeypatch):
@@ -189,6 +235,8 @@ def test_scores_are_those_of_all_batches_together(model):
     assert n_rows == 60
     assert score.accuracy == pytest.approx(np.mean(probs.argmax(1) == labels))
     assert score.nll == pytest.approx(-np.log(probs[np.arange(60), labels]).mean(), rel=1e-6)
+    assert score.ece == pytest.approx(metrics.ece(probs, labels), abs=1e-9)
+    assert score.brier == pytest.approx(metrics.brier(probs, labels), abs=1e-9)
 
 
 def test_labels_that_the_model_does_not_know_are_no_test_of_it(model):
@@ -230,8 +278,9 @@ def test_the_report_is_one_file_with_all_that_was_asked_for(fitted):
 
 def test_the_report_survives_odd_tables():
     rng = np.random.default_rng(0)
-    label = rng.choice([f"<class {i}> {'x' * 50}" for i in range(40)], 400)
-    table = pa.table({"x": rng.normal(size=400), "only": ["same"] * 400, "label": label})
+    label = rng.choice([f"<class $_{{ {i}> {'x' * 50}" for i in range(28)], 400)
+    odd = {f"{'long ' * 10} $x_{{$ {i}": rng.normal(size=400) for i in range(3)}
+    table = pa.table({**odd, "only": ["same"] * 400, "label": label})
     fitted = fit_table(table, "label", FitOptions(ModelKind.LINEAR, compare=False))
     html = report_html(fitted, "odd.csv")
     assert "<class" not in html

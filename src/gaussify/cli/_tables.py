@@ -1,6 +1,7 @@
 """``gaussify fit``, ``predict``, ``update``, ``evaluate``, ``merge`` and ``info``: for people with a table."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -82,8 +83,13 @@ def fit(
         base = tables.TableModel.load(like)
         if target not in (None, base.target):
             raise InvalidArgumentError(f"The model in {like} predicts {base.target!r}; leave --target out.")
+        if model is not Kind.AUTO or category or ignore:
+            raise InvalidArgumentError(
+                "--like takes all from its model; leave out --model, --category, --ignore, --use-all."
+            )
         twin = tables.fit_like(base, tables.read_table(table), source=source)
         twin.save(folder)
+        (folder / tables.REPORT_FILE).unlink(missing_ok=True)  # of another model
         _tell(
             as_json, {"model": str(folder), "n_rows": twin.n_rows}, f"{twin.n_rows:,} rows learnt; saved in {folder}."
         )
@@ -97,9 +103,9 @@ def fit(
         report("read", 0.0)
         rows = tables.read_table(table)
         fitted = tables.fit_table(rows, target, options, source=source, report=report)
+        fitted.model.save(folder)
         report("report", 0.0)
         page = tables.report_html(fitted, source)
-        fitted.model.save(folder)
         with replacing(folder / tables.REPORT_FILE) as file:
             file.write(page.encode())
     facts = tables.describe(fitted.model)
@@ -115,7 +121,7 @@ def fit(
             "relevance": fitted.relevance,
             "learnt": facts,
         }
-        typer.echo(json.dumps(answer, indent=1))
+        _print_json(answer)
         return
     print_table(tables.score_rows(fitted.scores))
     if verbose:
@@ -224,7 +230,7 @@ def evaluate(model: Model, table: Table, as_json: Json = False) -> None:
         score, n_rows = tables.evaluated(loaded, reader.batches)
     if as_json:
         values = {name: value for name, value in score._asdict().items() if name not in ("name", "seconds")}
-        typer.echo(json.dumps({"n_rows": n_rows, **values}))
+        _print_json({"n_rows": n_rows, **values})
         return
     (row,) = tables.score_rows([score])
     print_table([row | {"rows": n_rows}])
@@ -279,12 +285,12 @@ def info(model: Model, as_json: Json = False, verbose: Verbose = False) -> None:
             "history": [{"source": own.source, "n_rows": own.n_rows} for own in loaded.history],
             "scores": loaded.scores,
         }
-        typer.echo(json.dumps(answer, indent=1))
+        _print_json(answer)
         return
     facts["classes"] = ", ".join(loaded.classes[:20].tolist()) + (", ..." if len(loaded.classes) > 20 else "")
     facts["learnt from"] = ", ".join(f"{own.source} ({own.n_rows:,} rows)" for own in loaded.history)
     if own := loaded.scores.get("gaussify"):
-        facts["rows held out"] = f"accuracy {own['accuracy']:.4g}, NLL {own['nll']:.4g}, ECE {own['ece']:.4g}"
+        facts["rows held out by fit"] = f"accuracy {own['accuracy']:.4g}, NLL {own['nll']:.4g}, ECE {own['ece']:.4g}"
     print_table([{"": name, " ": value} for name, value in facts.items()])
     columns = loaded.encoder.columns_
     shown = columns if verbose else columns[:30]
@@ -310,7 +316,20 @@ def _default_folder(table: str) -> Path:
 
 
 def _tell(as_json: bool, answer: Mapping[str, Any], sentence: str) -> None:
-    typer.echo(json.dumps(answer)) if as_json else typer.echo(sentence)
+    _print_json(answer) if as_json else typer.echo(sentence)
+
+
+def _print_json(answer: Any) -> None:
+    typer.echo(json.dumps(_finite(answer), indent=1, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """Null in place of what JSON has no word for, such as an infinite NLL."""
+    if isinstance(value, Mapping):
+        return {key: _finite(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(own) for own in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

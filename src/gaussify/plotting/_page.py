@@ -37,6 +37,10 @@ code { background: var(--back); padding: .1rem .3rem; border-radius: .3rem; over
 """
 
 
+# names of people's columns and classes are no formulas
+_PAGE_STYLE = {"svg.hashsalt": "gaussify", "axes.axisbelow": True, "text.parse_math": False}
+
+
 class Page:
     """A page that is written section by section.
 
@@ -159,7 +163,7 @@ def figure_html(description: str, *, width: float = 4.6, height: float = 3.2, **
     """
     matplotlib = import_optional("matplotlib", extra="plot", needed_by="gaussify.plotting")
     figures = import_optional("matplotlib.figure", extra="plot", needed_by="gaussify.plotting")
-    with matplotlib.rc_context(STYLE | {"svg.hashsalt": "gaussify", "axes.axisbelow": True}):
+    with matplotlib.rc_context(STYLE | _PAGE_STYLE):
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         drawn = DrawnFigure(figure, figure.subplots(**options))
         yield drawn

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,16 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from gaussify.exceptions import TableError
+from gaussify.tables._files import MISSING
 
 _TRUE, _FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
+_PLAIN = "plain"
+_STYLES = {  # a pattern that all cells match, what is replaced, and by what
+    _PLAIN: ("", "", ""),
+    "1,234.5": (r"^[-+]?[0-9]{1,3}(,[0-9]{3})*([.][0-9]+)?$", ",", ""),
+    "1234,5": (r"^[-+]?[0-9]+(,[0-9]+)?$", ",", "."),
+}
+_FEW_WORDS, _ODD_SHARE = 5, 0.05  # that may stand among numbers: different ones, and the share of their cells
 _LARGEST = 1e100
 _MOST_LEVELS = 50
 _FEW_LEVELS = 10  # which are all kept
@@ -90,7 +98,7 @@ class Column:
 
 @dataclass(frozen=True)
 class NumberColumn(Column):
-    """Numbers.
+    """Numbers; a few words among them are missing cells.
 
     Examples
     --------
@@ -103,24 +111,45 @@ class NumberColumn(Column):
     mean: float
     scale: float
     has_missing: bool
+    style: str
+    """How numbers are written: one of ``_STYLES``."""
+    words: tuple[str, ...]
+    """That are no numbers."""
 
     @classmethod
-    def learn(cls, name: str, numbers: Float[np.ndarray, " n"]) -> "NumberColumn":
+    def learn(cls, name: str, read: "_Numbers") -> "NumberColumn":
         """From numbers of which some are NaN."""
-        known = numbers[~np.isnan(numbers)]
+        known = read.numbers[~np.isnan(read.numbers)]
         largest = float(np.abs(known).max()) or 1.0
         mean, std = largest * np.mean(known / largest), largest * np.std(known / largest)
-        return cls(name, float(mean), float(std), len(known) < len(numbers))
+        has_missing = len(known) < len(read.numbers)
+        return cls(name, float(mean), float(std) or 1.0, has_missing, read.style, read.words)
 
     def features(self) -> list[str]:
         return self._with_missing([self.name], self.has_missing)
 
     def encode(self, cells: pa.Array) -> Float[np.ndarray, "n f"]:
-        numbers = as_numbers(cells, self.name)
+        numbers = self._read(cells)
         return _filled((numbers / self.scale - self.mean / self.scale)[:, None], np.isnan(numbers), self.has_missing)
 
+    def _read(self, cells: pa.Array) -> Float[np.ndarray, " n"]:
+        if _is_text(cells.type) and self.words:
+            cells = pc.if_else(pc.is_in(cells, value_set=pa.array(self.words)), None, cells)
+        numbers = _numbers_in(cells, self.style)
+        if numbers is None:
+            raise _wrong_cell(
+                self.name, "numbers", cells, lambda cell: _numbers_in(pa.array([cell]), self.style) is not None
+            )
+        largest = np.abs(numbers[~np.isnan(numbers)]).max(initial=0.0)
+        if largest > _LARGEST:
+            raise TableError(
+                f"Column {self.name!r} must hold numbers up to {_LARGEST:g}; got {largest:g}. Leave it out: --ignore."
+            )
+        return numbers
+
     def describe(self) -> str:
-        return f"mean {self.mean:.4g}, standard deviation {self.scale:.4g}"
+        words = f"; {', '.join(self.words[:3])} taken as missing" if self.words else ""
+        return f"mean {self.mean:.4g}, standard deviation {self.scale:.4g}{words}"
 
 
 @dataclass(frozen=True)
@@ -312,10 +341,11 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
     >>> [str(learn_column("x", pa.array(cells)).kind) for cells in (["1", "5"], ["no", "yes"], ["2024-05-01", None])]
     ['number', 'boolean', 'date']
     """
-    if cells.null_count == len(cells):
-        return IgnoredColumn(name, "no cell is filled")
     if pa.types.is_nested(cells.type) or pa.types.is_binary(cells.type):
         return IgnoredColumn(name, f"cells of type {cells.type}")
+    cells = cleaned(cells)
+    if cells.null_count == len(cells):
+        return IgnoredColumn(name, "no cell is filled")
     if pc.count_distinct(as_words(cells)).as_py() == 1 and cells.null_count == 0:
         return IgnoredColumn(name, "one value throughout")
     if is_category:
@@ -324,11 +354,12 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
     if truth is not None:
         missing = np.isnan(truth)
         return BooleanColumn(name, float(truth[~missing].mean()), bool(missing.any()))
-    if (numbers := _numbers(cells)) is not None:
-        if _counts_rows(numbers):
-            return IgnoredColumn(name, "the number of the row")
-        column = NumberColumn.learn(name, numbers)
-        return column if column.scale > 0.0 else _constant_but_missing(column)
+    if (read := _find_numbers(cells)) is not None:
+        return (
+            IgnoredColumn(name, "the number of the row")
+            if _counts_rows(read.numbers)
+            else NumberColumn.learn(name, read)
+        )
     for format in (None, *_FORMATS):
         if (seconds := as_seconds(cells, format)) is not None:
             return DateColumn.learn(name, seconds, format)
@@ -352,27 +383,6 @@ def unpack_column(config: dict[str, Any]) -> Column:
     return _CLASSES[config["kind"]](**parts)
 
 
-def as_numbers(cells: pa.Array, name: str) -> Float[np.ndarray, " n"]:
-    """Return cells as numbers, NaN for missing and infinite ones.
-
-    Examples
-    --------
-    >>> as_numbers(pa.array(["1.5", None, "-inf"]), "age")
-    array([1.5, nan, nan])
-    >>> as_numbers(pa.array(["old"]), "age")
-    Traceback (most recent call last):
-        ...
-    gaussify.exceptions.TableError: Column 'age' must hold numbers, as it did in training; got 'old'.
-    """
-    numbers = _numbers(cells)
-    if numbers is None:
-        raise _wrong_cell(name, "numbers", cells, lambda cell: _numbers(pa.array([cell])) is not None)
-    largest = np.abs(numbers[~np.isnan(numbers)]).max(initial=0.0)
-    if largest > _LARGEST:
-        raise TableError(f"Column {name!r} must hold numbers up to {_LARGEST:g}; got {largest:g}.")
-    return numbers
-
-
 def as_truth(cells: pa.Array) -> Float[np.ndarray, " n"] | None:
     """Return 1 for true, 0 for false, NaN for missing cells; None if there is anything else.
 
@@ -385,22 +395,43 @@ def as_truth(cells: pa.Array) -> Float[np.ndarray, " n"] | None:
         return _floats(cells)
     if not _is_text(cells.type):
         return None
-    words = pc.utf8_lower(as_words(cells))
+    words = pc.utf8_lower(cells)
     is_true, is_false = (pc.is_in(words, value_set=pa.array(own)) for own in (_TRUE, _FALSE))
     if not pc.all(pc.or_(pc.or_(is_true, is_false), words.is_null())).as_py():
         return None
     return np.where(words.is_null().to_numpy(zero_copy_only=False), np.nan, _floats(is_true))
 
 
-def as_words(cells: pa.Array) -> pa.Array:
-    """Return cells as text.
+def cleaned(cells: pa.Array) -> pa.Array:
+    """Return text without blanks around it, null for words that mean a missing cell; other cells as they are.
 
     Examples
     --------
-    >>> as_words(pa.array([1, None])).to_pylist(), as_words(pa.array(["a"]).dictionary_encode()).to_pylist()
-    (['1', None], ['a'])
+    >>> cleaned(pa.array([" a", " NA ", None])).to_pylist()
+    ['a', None, None]
     """
-    return pc.cast(cells, pa.string())
+    if not _is_text(cells.type):
+        return cells
+    words = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
+    return pc.if_else(pc.is_in(words, value_set=pa.array(MISSING)), None, words)
+
+
+def as_words(cells: pa.Array) -> pa.Array:
+    """Return cells as text, the same for the same value however it is stored.
+
+    Examples
+    --------
+    >>> as_words(pa.array([1.0, None, 2.5])).to_pylist(), as_words(pa.array(["1.0", "2.50", "007", "True"])).to_pylist()
+    (['1', None, '2.5'], ['1', '2.5', '007', 'true'])
+    """
+    try:
+        words = pc.cast(cleaned(cells), pa.string())
+    except pa.ArrowNotImplementedError:
+        raise TableError(f"Cells of type {cells.type} are no words.") from None
+    for pattern in (r"^(-?[0-9]+)[.]0+$", r"^(-?[0-9]+[.][0-9]*[1-9])0+$"):
+        words = pc.replace_substring_regex(words, pattern, r"\1")
+    lower = pc.utf8_lower(words)
+    return pc.if_else(pc.is_in(lower, value_set=pa.array(["true", "false"])), lower, words)
 
 
 def as_seconds(cells: pa.Array, format: str | None) -> Float[np.ndarray, " n"] | None:
@@ -417,7 +448,7 @@ def as_seconds(cells: pa.Array, format: str | None) -> Float[np.ndarray, " n"] |
         return _seconds(pc.cast(cells, pa.timestamp("us"), safe=False))
     if not _is_text(cells.type):
         return None
-    words = as_words(cells)
+    words = cells
     if format is not None:
         moments = pc.strptime(words, format=format, unit="s", error_is_null=True)
         return None if moments.null_count > words.null_count else _seconds(moments)
@@ -433,19 +464,49 @@ def _seconds(moments: pa.Array) -> NDArray:
     return _floats(pc.cast(pc.cast(moments, pa.timestamp("us"), safe=False), pa.int64())) / 1e6
 
 
-def _numbers(cells: pa.Array) -> NDArray | None:
+class _Numbers(NamedTuple):
+    """A column read as numbers."""
+
+    numbers: NDArray
+    style: str
+    words: tuple[str, ...]
+
+
+def _find_numbers(cells: pa.Array) -> _Numbers | None:
+    """Numbers in the style that suits all cells, or, but for a few words, nearly all of them."""
+    for style in _STYLES:
+        if (numbers := _numbers_in(cells, style)) is not None:
+            return _Numbers(numbers, style, ())
+    if not _is_text(cells.type):
+        return None
+    different = pc.value_counts(cells.drop_null()).to_pylist()
+    odd = [own for own in different if not _is_number(own["values"], _PLAIN)]
+    if len(odd) > _FEW_WORDS or sum(own["counts"] for own in odd) > _ODD_SHARE * (len(cells) - cells.null_count):
+        return None
+    words = tuple(sorted(own["values"] for own in odd))
+    numbers = _numbers_in(pc.if_else(pc.is_in(cells, value_set=pa.array(words)), None, cells), _PLAIN)
+    return None if numbers is None else _Numbers(numbers, _PLAIN, words)
+
+
+def _is_number(cell: Any, style: str) -> bool:
+    return _numbers_in(pa.array([cell]), style) is not None
+
+
+def _numbers_in(cells: pa.Array, style: str) -> NDArray | None:
+    """Numbers in a style, NaN for missing and infinite ones; None if there is anything else."""
     kind = cells.type
     if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return None
+    if _is_text(kind):
+        pattern, replaced, by = _STYLES[style]
+        if pattern and not pc.all(pc.match_substring_regex(cells, pattern)).as_py():
+            return None
+        cells = pc.replace_substring(cells, replaced, by) if replaced else cells
     try:
-        numbers = _floats(pc.cast(cells, pa.float64(), safe=False) if not _is_text(kind) else _parsed(cells))
+        numbers = _floats(pc.cast(cells, pa.float64(), safe=_is_text(kind)))
     except pa.ArrowInvalid:
         return None
     return np.where(np.isinf(numbers), np.nan, numbers)
-
-
-def _parsed(cells: pa.Array) -> pa.Array:
-    return pc.cast(as_words(cells), pa.float64())
 
 
 def _floats(cells: pa.Array) -> NDArray:
@@ -460,11 +521,6 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _counts_rows(numbers: NDArray) -> bool:
     return len(numbers) > 2 and numbers[0] in (0.0, 1.0) and bool((np.diff(numbers) == 1.0).all())
-
-
-def _constant_but_missing(column: NumberColumn) -> Column:
-    """A number that is there or not."""
-    return NumberColumn(column.name, column.mean, 1.0, column.has_missing)
 
 
 def _filled(features: NDArray, missing: NDArray, has_missing: bool) -> NDArray:

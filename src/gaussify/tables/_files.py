@@ -8,14 +8,14 @@ import csv
 import gzip
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
@@ -121,10 +121,12 @@ def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[An
             yield writer
         return
     path = Path(target)
+    if path.is_dir():
+        raise TableError(f"{path} is a folder; name a file to write to.")
     endings = [ending.lower() for ending in path.suffixes]
     is_zipped = endings[-1:] == [".gz"]
     ending = (endings[:-1] if is_zipped else endings)[-1:] or [".csv"]
-    with replacing(path) as file, gzip.open(file, "wb") if is_zipped else _kept_open(file) as out:
+    with replacing(path) as file, gzip.open(file, "wb") if is_zipped else nullcontext(file) as out:
         if ending == [".parquet"]:
             with parquet.ParquetWriter(out, schema) as writer:
                 yield writer
@@ -132,11 +134,6 @@ def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[An
             options = arrow_csv.WriteOptions(delimiter="\t" if ending == [".tsv"] else ",")
             with arrow_csv.CSVWriter(out, schema, write_options=options) as writer:
                 yield writer
-
-
-@contextmanager
-def _kept_open(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    yield file
 
 
 @contextmanager
@@ -153,7 +150,9 @@ def _explained(name: str) -> Iterator[None]:
     """Say that a file is not a table, whatever is wrong with it."""
     try:
         yield
-    except (pa.ArrowInvalid, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise TableError(f"{name} is text, but not in UTF-8; save it in that encoding.") from None
+    except (pa.ArrowInvalid, EOFError, gzip.BadGzipFile, csv.Error) as error:
         reason = " ".join(str(error).split()).removeprefix("CSV parse error: ")
         if len(reason) > 200:
             reason = f"{reason[:200]}..."
@@ -164,23 +163,19 @@ def _text_reader(file: io.BufferedReader, start: bytes, name: str) -> TableReade
     if b"\0" in start:
         raise TableError(f"{name} is not a table: it is neither Parquet nor text (CSV or TSV).")
     text = start.decode("utf-8-sig", errors="strict" if len(start) < _PEEK else "ignore")  # may end within a letter
-    first_line = next(iter(text.splitlines()), "")
-    delimiter = max(_DELIMITERS, key=first_line.count)  # a comma, where there is none of them
-    header = next(csv.reader(io.StringIO(text), delimiter=delimiter), [])
-    names = [cell.strip() or f"column {place}" for place, cell in enumerate(header, 1)]
+    lines = io.StringIO(text, newline=None)
+    first = next((line for line in lines if line.strip()), None)
+    if first is None:
+        raise TableError(f"{name} is empty.")
+    # outside of quotes; a comma, where there is none of them
+    delimiter = max(_DELIMITERS, key=re.sub(r'"[^"]*"', "", first).count)
+    n_blank = text[: len(text) - len(text.lstrip())].count("\n")
+    lines.seek(0)
+    header = csv.reader(lines, delimiter=delimiter)
+    cells = next(own for own in header if any(cell.strip() for cell in own))
+    names = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, 1)]
     _check_names(names, name)
-    # A header may have quoted line ends; rows begin after it
-    n_lines = sum(1 for _ in io.StringIO(text[: _end_of_header(text, delimiter)]))
-    return TableReader(names, _text_batches(file, names, delimiter, n_lines))
-
-
-def _end_of_header(text: str, delimiter: str) -> int:
-    """How many letters the first record of a text has."""
-    lines = io.StringIO(text, newline="")
-    reader = csv.reader(iter(lines.readline, ""), delimiter=delimiter)
-    with suppress(StopIteration):
-        next(reader)
-    return lines.tell()
+    return TableReader(names, _text_batches(file, names, delimiter, max(header.line_num, n_blank + 1)))
 
 
 def _text_batches(file: Any, names: list[str], delimiter: str, n_lines: int) -> Iterator[pa.RecordBatch]:
@@ -199,7 +194,7 @@ def _text_batches(file: Any, names: list[str], delimiter: str, n_lines: int) -> 
         raise
     for batch in reader:
         if batch.num_rows:
-            yield pa.record_batch([trimmed(column) for column in batch.columns], names=names)
+            yield batch
 
 
 def _parquet_reader(file: Any) -> TableReader:
@@ -211,22 +206,10 @@ def _parquet_reader(file: Any) -> TableReader:
 
 def _is_plain(file: io.BufferedReader) -> bool:
     """Whether it is a file on disk, which Parquet reads a part at a time."""
-    return isinstance(file.raw, io.FileIO) and isinstance(file.raw.name, str | bytes | os.PathLike)
+    return isinstance(file.raw, io.FileIO) and os.path.isfile(file.raw.name)
 
 
 def _check_names(names: list[str], name: str) -> None:
     if len(set(names)) < len(names):
         twice = next(own for own in names if names.count(own) > 1)
         raise TableError(f"{name} has two columns with the name {twice!r}; names must differ.")
-
-
-def trimmed(column: pa.Array) -> pa.Array:
-    """Return text without blanks around it, null for words that mean a missing cell.
-
-    Examples
-    --------
-    >>> trimmed(pa.array([" a", " NA ", None])).to_pylist()
-    ['a', None, None]
-    """
-    column = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.is_in(column, value_set=pa.array(MISSING)), None, column)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from jaxtyping import Float
 from sklearn.pipeline import Pipeline
 
-from gaussify._estimators import unpacking
+from gaussify._estimators import expect, unpacking
 from gaussify._persistence import read_model, write_model
 from gaussify.exceptions import InvalidArgumentError, TableError
 from gaussify.gp import GPClassifier
@@ -192,13 +192,13 @@ class TableModel:
             saved = config["classifier"]
             classifier = _CLASSIFIERS[saved["kind"]].unpacked(saved["config"], tensors)
             history = [LearntRows(str(key), str(source), int(n)) for key, source, n in config["history"]]
-            return cls(
-                TableEncoder.unpacked(config["encoder"]), classifier, str(config["target"]), history, config["scores"]
-            )
+            encoder = TableEncoder.unpacked(config["encoder"])
+            expect(encoder.n_features_out_ == classifier.n_features_in_, "columns give what the classifier takes")
+            return cls(encoder, classifier, str(config["target"]), history, config["scores"])
 
 
 def labelled(table: pa.Table, target: str) -> tuple[pa.Table, np.ndarray]:
-    """Return the rows that have a label, without it, and the labels as text.
+    """Return the rows that have a label, without it, and the labels as text, the same however they are stored.
 
     Examples
     --------

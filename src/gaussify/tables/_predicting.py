@@ -5,11 +5,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from jaxtyping import Float, Int
 
+from gaussify import metrics
 from gaussify.exceptions import TableError
 from gaussify.tables._encoder import as_table
 from gaussify.tables._model import TableModel, labelled
 from gaussify.tables._training import Score
+
+_N_BINS = 15  # of the calibration error, as metrics have it
 
 
 def predicted(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.RecordBatch:
@@ -49,7 +53,7 @@ def evaluated(model: TableModel, batches: Iterable[Any]) -> tuple[Score, int]:
     >>> score.accuracy > 0.9, n_rows
     (True, 20)
     """
-    probs, places = [], []
+    score = _RunningScore()
     for batch in batches:
         rows, labels = labelled(as_table(batch), model.target)
         if not len(labels):
@@ -60,9 +64,28 @@ def evaluated(model: TableModel, batches: Iterable[Any]) -> tuple[Score, int]:
                 f"Column {model.target!r} has the label {str(unknown[0])!r}, which the model does not know; 'gaussify "
                 "update' learns it."
             )
-        probs.append(model.predict_proba(rows))
-        places.append(np.searchsorted(model.classes, labels))
-    if not probs:
+        score.add(model.predict_proba(rows), np.searchsorted(model.classes, labels))
+    if not score.n_rows:
         raise TableError(f"No row has a label in column {model.target!r} to compare with.")
-    y = np.concatenate(places)
-    return Score.of("gaussify", np.concatenate(probs), y), len(y)
+    return score.total(), score.n_rows
+
+
+class _RunningScore:
+    """Scores of rows that come a batch at a time, by their sums."""
+
+    def __init__(self) -> None:
+        self.n_rows, self._sums = 0, np.zeros(3)
+        self._bins = np.zeros((3, _N_BINS))  # rows, and sums of confidence and of what is right
+
+    def add(self, probs: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"]) -> None:
+        """Count a batch."""
+        n, bins = len(labels), metrics.reliability(probs, labels, n_bins=_N_BINS)
+        self.n_rows += n
+        self._sums += n * np.array([score(probs, labels) for score in (metrics.accuracy, metrics.nll, metrics.brier)])
+        self._bins += np.nan_to_num([bins.count, bins.count * bins.mean_confidence, bins.count * bins.accuracy])
+
+    def total(self) -> Score:
+        """Return the scores of all."""
+        accuracy, nll, brier = (self._sums / self.n_rows).tolist()
+        _, confidence, right = self._bins
+        return Score("gaussify", accuracy, nll, float(np.abs(right - confidence).sum() / self.n_rows), brier)

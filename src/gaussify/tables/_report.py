@@ -47,7 +47,7 @@ def report_html(fitted: FittedTable, source: str) -> str:
     _scores(page, fitted)
     _trust(page, fitted.held_out)
     _confusion(page, fitted.held_out, model.classes)
-    _uncertain(page, fitted.held_out, model.classes)
+    _uncertain(page, fitted)
     _relevance(page, fitted)
     _learnt(page, fitted, source)
     _columns(page, model)
@@ -136,19 +136,21 @@ def _fill_confusion(axes: Any, counts: Any, names: list[str]) -> None:
                 axes.text(j, i, str(counts[i, j]), ha="center", va="center", color=colour, fontsize=8)
 
 
-def _uncertain(page: Page, held_out: HeldOut, classes: Any) -> None:
-    probs = held_out.probs
+def _uncertain(page: Page, fitted: FittedTable) -> None:
+    held_out, classes = fitted.held_out, fitted.model.classes
+    probs, shown = held_out.probs, list(fitted.relevance)[:_N_SHOWN_COLUMNS]
     entropy = -np.where(probs > 0.0, probs * np.log(np.maximum(probs, 1e-300)), 0.0).sum(1)
     rows: list[dict[str, Any]] = []
     for place in np.argsort(-entropy, kind="stable")[:_N_UNCERTAIN].tolist():
         first, second = np.argsort(-probs[place], kind="stable")[:2]
         row: dict[str, Any] = {
+            "row": int(held_out.numbers[place]),
             "label": _short(classes[held_out.labels[place]]),
             "predicted": f"{_short(classes[first], 20)} {probs[place, first]:.0%}",
             "or": f"{_short(classes[second], 20)} {probs[place, second]:.0%}",
         }
         cells = held_out.rows.slice(place, 1).to_pylist()[0]
-        row |= {name: _short(cell) for name, cell in list(cells.items())[:_N_SHOWN_COLUMNS]}
+        row |= {f"{name} ": _short(cells[name]) for name in shown}
         rows.append(row)
     page.section("The rows that are least certain", table_html(rows))
 
@@ -158,7 +160,8 @@ def _relevance(page: Page, fitted: FittedTable) -> None:
     is_gp = isinstance(fitted.model.classifier, GPClassifier)
     how = "inverse lengthscale" if is_gp else "size of the weights"
     with figure_html(f"Relevance of columns: {how}", width=6.0, height=0.9 + 0.26 * len(shown)) as drawn:
-        drawn.axes.barh([_short(name, 30) for name, _ in shown], [value for _, value in shown], color=_RIGHT)
+        drawn.axes.barh(range(len(shown)), [value for _, value in shown], color=_RIGHT)
+        drawn.axes.set_yticks(range(len(shown)), [_short(name, 30) for name, _ in shown])
         drawn.axes.set(xlabel=f"{how}, relative to the largest")
         drawn.axes.grid(axis="y", visible=False)
     page.section(
@@ -182,6 +185,8 @@ def _learnt(page: Page, fitted: FittedTable, source: str) -> None:
         scores = ", ".join(f"{name} {nll:.4g}" for name, nll in fitted.compared.items())
         facts += [{"": "NLL by kind of model, on training rows set aside", " ": scores}]
     counts = [{"class": _short(label), "rows": count} for label, count in list(fitted.counts.items())[:_MOST_DRAWN]]
+    if len(fitted.counts) > len(counts):
+        counts.append({"class": f"and {len(fitted.counts) - len(counts)} more"})
     page.section("What was learnt", figures_html(table_html(facts), table_html(counts)))
 
 

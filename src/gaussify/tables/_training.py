@@ -21,14 +21,15 @@ from gaussify._validation import check_option
 from gaussify.exceptions import TableError
 from gaussify.gp import GPClassifier
 from gaussify.linear import BayesianLogisticRegression
-from gaussify.tables._encoder import TableEncoder
+from gaussify.tables._columns import as_words
+from gaussify.tables._encoder import TableEncoder, as_table
 from gaussify.tables._model import Classifier, LearntRows, TableModel, labelled
 
 _N_INDUCING = 200
 _MOST_COMPARED = 5000  # rows that kinds of models are compared with, and as many that they are compared by
 _BRIEF = 30  # iterations, to compare
 _LEAST_ROWS = 10
-_MOST_CLASSES = 0.5  # of the rows
+_CLASS_SHARE = 0.5  # of the rows, which there may be classes
 
 Report = Callable[[str, float], None]
 """Called with what is being done, and how much of it is done."""
@@ -131,13 +132,15 @@ class HeldOut(NamedTuple):
 
     Examples
     --------
-    >>> HeldOut(pa.table({"x": [1.5]}), np.array([0]), np.array([[0.9, 0.1]])).rows.num_rows
+    >>> HeldOut(pa.table({"x": [1.5]}), np.array([0]), np.array([[0.9, 0.1]]), np.array([7])).rows.num_rows
     1
     """
 
     rows: pa.Table
     labels: Int[np.ndarray, " n"]
     probs: Float[np.ndarray, "n c"]
+    numbers: Int[np.ndarray, " n"]
+    """Of the rows in the table, from 1 on."""
 
 
 class FittedTable(NamedTuple):
@@ -164,7 +167,7 @@ class FittedTable(NamedTuple):
 
 
 def fit_table(
-    table: pa.Table,
+    table: Any,
     target: str,
     options: FitOptions = FitOptions(),  # noqa: B008, it is immutable
     *,
@@ -175,8 +178,8 @@ def fit_table(
 
     Parameters
     ----------
-    table : pyarrow.Table
-        All rows.
+    table : table of pandas, polars or Arrow
+        All rows. What its columns hold is seen from all of them, but for their labels.
     target : str
         The column of labels.
     options : FitOptions
@@ -195,13 +198,16 @@ def fit_table(
     (['gaussify', 'gradient boosting', 'logistic regression', 'majority class'], 30)
     """
     report = report or (lambda what, share: None)
-    kind = check_option(options.model, ModelKind, name="model", owner="FitOptions")
+    kind, table = check_option(options.model, ModelKind, name="model", owner="FitOptions"), as_table(table)
+    if target in options.ignored:
+        raise TableError(f"The column {target!r} cannot be both the target and ignored.")
     rows, labels = labelled(table, target)
     classes, y, counts = np.unique(labels, return_inverse=True, return_counts=True)
     _check_labels(classes, counts, target)
     train, test = split_rows(y, options.test_share, options.seed)
+    numbers = 1 + np.flatnonzero(as_words(table.column(target).combine_chunks()).is_valid())
     report("columns", 0.0)
-    encoder = TableEncoder(options.categories, options.ignored).fit(rows.take(train))
+    encoder = TableEncoder(options.categories, options.ignored).fit(rows)
     X = encoder.transform(rows.take(train))
     held_out = rows.take(test)
     X_test = encoder.transform(held_out)
@@ -224,7 +230,7 @@ def fit_table(
     return FittedTable(
         model,
         scores,
-        HeldOut(held_out, y[test], probs),
+        HeldOut(held_out, y[test], probs, numbers[test]),
         len(train),
         dict(zip(classes.tolist(), counts.tolist(), strict=True)),
         table.num_rows - rows.num_rows,
@@ -233,7 +239,7 @@ def fit_table(
     )
 
 
-def fit_like(model: TableModel, table: pa.Table, *, source: str = "") -> TableModel:
+def fit_like(model: TableModel, table: Any, *, source: str = "") -> TableModel:
     """Return a model of other rows with the columns, features and hyperparameters of one there is, for merging.
 
     Examples
@@ -244,7 +250,7 @@ def fit_like(model: TableModel, table: pa.Table, *, source: str = "") -> TableMo
     >>> model.merge(shard).n_rows
     18
     """
-    rows, labels = labelled(table, model.target)
+    rows, labels = labelled(as_table(table), model.target)
     if not len(labels):
         raise TableError(f"No row has a label in column {model.target!r}.")
     X = model.encoder.transform(rows)
@@ -310,7 +316,7 @@ def _check_labels(classes: Any, counts: Any, target: str) -> None:
         raise TableError(
             f"Column {target!r} has one value throughout, {str(classes[0])!r}; a model needs at least two classes."
         )
-    if len(classes) > _MOST_CLASSES * counts.sum():
+    if len(classes) > _CLASS_SHARE * counts.sum():
         raise TableError(
             f"Column {target!r} has {len(classes)} different values in {counts.sum()} rows: numbers or names, not "
             "classes. Is another column meant?"
@@ -358,8 +364,9 @@ def _choose(X: Any, y: Any, options: FitOptions, report: Report) -> tuple[ModelK
 
 def _others(X: Any, y: Any, X_test: Any, y_test: Any, n_classes: int, seed: int, report: Report) -> list[Score]:
     """What others reach, with their defaults, from the same features."""
+    stops_early = "auto" if np.bincount(y).min() > 1 else False  # by rows of each class that it sets aside
     others: dict[str, Callable[[], Any]] = {
-        "gradient boosting": partial(HistGradientBoostingClassifier, random_state=seed),
+        "gradient boosting": partial(HistGradientBoostingClassifier, random_state=seed, early_stopping=stops_early),
         "logistic regression": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
         "majority class": partial(DummyClassifier, strategy="prior"),
     }
@@ -367,9 +374,13 @@ def _others(X: Any, y: Any, X_test: Any, y_test: Any, n_classes: int, seed: int,
     for name, make in others.items():
         report(name, 0.0)
         start = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of searches that could have gone on
-            model = make().fit(X, y)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of searches that could have gone on
+                model = make().fit(X, y)
+        except ValueError as error:
+            warnings.warn(f"{name} cannot be fitted to compare with: {error}", stacklevel=2)
+            continue
         seconds = time.perf_counter() - start
         probs = np.zeros((len(y_test), n_classes))
         probs[:, model.classes_] = model.predict_proba(X_test)
