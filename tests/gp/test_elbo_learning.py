@@ -128,7 +128,7 @@ def test_what_is_added_to_diagonals_is_announced_once_a_round():
         (-x.square()).backward()
         return 0.0
 
-    looks = iter(range(10))
+    looks = iter(map(float, range(10)))
     with pytest.warns(JitterWarning) as caught:
         list(climb(objective, [x], over_all=lambda: next(looks), scale=1.0, max_iter=6, n_rounds=3, tol=0.0))
     assert [str(warning.message).split(" of the")[0] for warning in caught] == ["2 times in 2 evaluations"] * 3

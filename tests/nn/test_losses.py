@@ -461,17 +461,10 @@ def test_the_binary_loss_is_exported_and_works_on(labels):
 
 
 def test_labels_that_cannot_be_looked_at_and_are_no_classes_give_no_number():
-    logits, labels = torch.randn(4, 3), torch.tensor([0, 1, 5, 0])
-    compiled = torch.compile(matched_cross_entropy, backend="aot_eager")
-    assert compiled(logits, labels).isnan()
-    assert torch.vmap(matched_cross_entropy)(logits[None], labels[None]).isnan().all()
-    assert compiled(logits, torch.tensor([0, 1, 2, 0])).isfinite()
+    logits, labels = torch.randn(2, 4, 3), torch.tensor([[0, 1, 5, 0], [0, 1, 2, 0]])
+    assert torch.vmap(matched_cross_entropy)(logits, labels).isnan().tolist() == [True, False]
 
 
-def test_options_of_another_type_are_looked_at_anew():
-    logits, labels = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
-    matched_cross_entropy(logits, labels)
-    with pytest.raises(InvalidArgumentError, match="label_variance"):
-        matched_cross_entropy(logits, labels, label_variance=True)
+def test_options_that_are_not_needed_are_looked_at_too():
     with pytest.raises(InvalidArgumentError, match="beta_eps"):
-        matched_binary_cross_entropy_with_logits(logits, torch.ones(4, 3), method="gauss", beta_eps=-1.0)
+        matched_binary_cross_entropy_with_logits(torch.randn(4), torch.ones(4), method="gauss", beta_eps=-1.0)

@@ -22,7 +22,7 @@ def predicted(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.Rec
     Examples
     --------
     >>> from gaussify.tables import FitOptions, fit_table
-    >>> table = pa.table({"x": [float(i) for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
+    >>> table = pa.table({"x": [1.5 * i for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
     >>> model = fit_table(table, "y", FitOptions(model="linear", compare=False)).model
     >>> predicted(model, {"x": [25.0], "id": ["a"]}, kept=["id"]).to_pylist()[0]
     {'id': 'a', 'predicted': 'high', 'probability': ..., 'entropy': ..., 'epistemic': ..., 'P(high)': ..., ...}
@@ -47,7 +47,7 @@ def evaluated(model: TableModel, batches: Iterable[Any]) -> tuple[Score, int]:
     Examples
     --------
     >>> from gaussify.tables import FitOptions, fit_table
-    >>> table = pa.table({"x": [float(i) for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
+    >>> table = pa.table({"x": [1.5 * i for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
     >>> model = fit_table(table, "y", FitOptions(model="linear", compare=False)).model
     >>> score, n_rows = evaluated(model, [table])
     >>> score.accuracy > 0.9, n_rows

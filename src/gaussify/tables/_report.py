@@ -197,7 +197,7 @@ def describe(model: TableModel) -> dict[str, str]:
     --------
     >>> import pyarrow as pa
     >>> from gaussify.tables import FitOptions, fit_table
-    >>> table = pa.table({"x": [float(i) for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
+    >>> table = pa.table({"x": [1.5 * i for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
     >>> describe(fit_table(table, "y", FitOptions(model="linear", compare=False)).model)["predicts"]
     'y (2 classes)'
     """

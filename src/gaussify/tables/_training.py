@@ -244,7 +244,7 @@ def fit_like(model: TableModel, table: Any, *, source: str = "") -> TableModel:
 
     Examples
     --------
-    >>> table = pa.table({"x": [float(i) for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
+    >>> table = pa.table({"x": [1.5 * i for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
     >>> model = fit_table(table, "y", FitOptions(ModelKind.LINEAR, compare=False)).model
     >>> shard = fit_like(model, pa.table({"x": [3.5, 14.5], "y": ["low", "high"]}))
     >>> model.merge(shard).n_rows
