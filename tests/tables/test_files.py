@@ -77,6 +77,17 @@ def test_a_folder_is_no_file_to_write_to(tmp_path):
         pass
 
 
+def test_an_ending_that_means_nothing_is_refused(tmp_path):
+    with pytest.raises(TableError, match=r"must end in one of .csv"), write_rows(tmp_path / "out.xlsx", BATCH.schema):
+        pass
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(OSError, match="nowhere") as caught, write_rows(tmp_path / "nowhere" / "out.csv", BATCH.schema):
+        pass
+    assert caught.value.filename == str(tmp_path / "nowhere" / "out.csv")
+
+
 def test_columns_without_a_name_get_one(tmp_path):
     assert read_table(write(tmp_path / "table.csv", ",age\n0,31\n")).column_names == ["column 1", "age"]
 

@@ -28,6 +28,7 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None",
 """Words for a missing cell."""
 
 _DELIMITERS = ",\t;|"
+_WRITTEN = (".csv", ".tsv", ".txt", ".parquet")  # endings
 _PEEK = 1 << 20  # bytes within which a header ends
 _BLOCK = 1 << 22  # bytes of text at a time
 _BATCH = 1 << 14  # rows of Parquet at a time
@@ -125,13 +126,15 @@ def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[An
         raise TableError(f"{path} is a folder; name a file to write to.")
     endings = [ending.lower() for ending in path.suffixes]
     is_zipped = endings[-1:] == [".gz"]
-    ending = (endings[:-1] if is_zipped else endings)[-1:] or [".csv"]
+    ending = ((endings[:-1] if is_zipped else endings)[-1:] or [".csv"])[0]
+    if ending not in _WRITTEN:
+        raise TableError(f"{path} must end in one of {', '.join(_WRITTEN)}, also with .gz behind; got {ending!r}.")
     with replacing(path) as file, gzip.open(file, "wb") if is_zipped else nullcontext(file) as out:
-        if ending == [".parquet"]:
+        if ending == ".parquet":
             with parquet.ParquetWriter(out, schema) as writer:
                 yield writer
         else:
-            options = arrow_csv.WriteOptions(delimiter="\t" if ending == [".tsv"] else ",")
+            options = arrow_csv.WriteOptions(delimiter="\t" if ending == ".tsv" else ",")
             with arrow_csv.CSVWriter(out, schema, write_options=options) as writer:
                 yield writer
 
