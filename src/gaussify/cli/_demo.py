@@ -77,9 +77,7 @@ def _fit_table(tables: Any, folder: Path) -> list[dict[str, Any]]:
     columns = {str(name): column for name, column in zip(data.feature_names, data.data.T, strict=True)}
     table = pa.table(columns | {"diagnosis": data.target_names[data.target]})
     fitted = tables.fit_table(table, "diagnosis", source="breast cancer")
-    fitted.model.save(folder)
-    with replacing(folder / tables.REPORT_FILE) as file:
-        file.write(tables.report_html(fitted, "the breast cancer table of scikit-learn").encode())
+    tables.save_fitted(fitted, folder, "the breast cancer table of scikit-learn")
     return tables.score_rows(fitted.scores)
 
 

@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gaussify._optional import import_optional
-from gaussify._persistence import replacing
 from gaussify.cli._app import app
 from gaussify.cli._reproduce import print_table
 from gaussify.exceptions import InvalidArgumentError, TableError
@@ -103,11 +102,8 @@ def fit(
         report("read", 0.0)
         rows = tables.read_table(table)
         fitted = tables.fit_table(rows, target, options, source=source, report=report)
-        fitted.model.save(folder)
         report("report", 0.0)
-        page = tables.report_html(fitted, source)
-        with replacing(folder / tables.REPORT_FILE) as file:
-            file.write(page.encode())
+        tables.save_fitted(fitted, folder, source)
     facts = tables.describe(fitted.model)
     if as_json:
         answer = {

@@ -15,7 +15,7 @@ from gaussify.tables._files import (
 )
 from gaussify.tables._model import MODEL_FILE, REPORT_FILE, LearntRows, TableModel, labelled
 from gaussify.tables._predicting import evaluated, predicted
-from gaussify.tables._report import describe, report_html
+from gaussify.tables._report import describe, report_html, save_fitted
 from gaussify.tables._training import (
     FitOptions,
     FittedTable,
@@ -54,6 +54,7 @@ __all__ = [
     "read_table",
     "report_html",
     "require_column",
+    "save_fitted",
     "score_rows",
     "write_rows",
 ]

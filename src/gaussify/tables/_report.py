@@ -1,10 +1,12 @@
 """The report of a fit: what was learnt, and how far its probabilities can be trusted."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gaussify._persistence import replacing
 from gaussify._version import __version__
 from gaussify.gp import GPClassifier
 from gaussify.metrics import reliability
@@ -18,7 +20,7 @@ from gaussify.plotting import (
     tiles_html,
 )
 from gaussify.tables._columns import ColumnKind
-from gaussify.tables._model import TableModel
+from gaussify.tables._model import REPORT_FILE, TableModel
 from gaussify.tables._training import FittedTable, HeldOut, score_rows
 
 _RIGHT, _WRONG = "#0072B2", "#D55E00"
@@ -52,6 +54,26 @@ def report_html(fitted: FittedTable, source: str) -> str:
     _learnt(page, fitted, source)
     _columns(page, model)
     return page.html()
+
+
+def save_fitted(fitted: FittedTable, folder: Path, source: str) -> None:
+    """Write the model into a folder, and then its report.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from gaussify.tables import FitOptions, fit_table
+    >>> table = {"x": [1.5 * i for i in range(20)], "y": ["low"] * 10 + ["high"] * 10}
+    >>> fitted = fit_table(table, "y", FitOptions(model="linear", compare=False))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_fitted(fitted, Path(folder), "heights.csv")
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['model.safetensors', 'report.html']
+    """
+    fitted.model.save(folder)
+    page = report_html(fitted, source)
+    with replacing(folder / REPORT_FILE) as file:
+        file.write(page.encode())
 
 
 def _scores(page: Page, fitted: FittedTable) -> None:
