@@ -15,7 +15,8 @@ from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
 from gaussify.cli import app
-from gaussify.tables import MODEL_FILE, REPORT_FILE, TableModel, read_table
+from gaussify.cli._tables import Kind
+from gaussify.tables import MODEL_FILE, REPORT_FILE, ModelKind, TableModel, read_table
 from tables.conftest import make_birds
 
 
@@ -190,6 +191,10 @@ def test_info_tells_what_a_model_is(folder):
     answer = json.loads(invoke("info", folder / "birds-model", "--json").stdout)
     assert answer["target"] == "species"
     assert answer["history"][0]["source"] == "birds.csv"
+
+
+def test_kinds_of_models_are_those_of_the_package():
+    assert [str(kind) for kind in Kind] == [str(kind) for kind in ModelKind]
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "update", "evaluate", "merge", "info"])

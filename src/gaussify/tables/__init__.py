@@ -13,7 +13,7 @@ from gaussify.tables._files import (
     read_table,
     write_rows,
 )
-from gaussify.tables._model import MODEL_FILE, REPORT_FILE, LearntRows, TableModel, labelled
+from gaussify.tables._model import MODEL_FILE, REPORT_FILE, LabelledRows, LearntRows, TableModel, labelled
 from gaussify.tables._predicting import evaluated, predicted
 from gaussify.tables._report import describe, report_html, save_fitted
 from gaussify.tables._training import (
@@ -36,6 +36,7 @@ __all__ = [
     "FitOptions",
     "FittedTable",
     "HeldOut",
+    "LabelledRows",
     "LearntRows",
     "ModelKind",
     "Score",

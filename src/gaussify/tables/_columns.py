@@ -6,6 +6,7 @@ and in the day. A missing cell is at the mean, and says so in a feature of its o
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -64,8 +65,8 @@ class ColumnKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column, as it was learnt.
+class Column(ABC):
+    """A column, as it was learnt; it takes cells that are cleaned.
 
     Examples
     --------
@@ -76,17 +77,17 @@ class Column:
     kind: ClassVar[ColumnKind]
     name: str
 
+    @abstractmethod
     def features(self) -> list[str]:
         """Return the names of its features."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, cells: pa.Array) -> Float[np.ndarray, "n f"]:
         """Return the features of cells."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describe(self) -> str:
         """Return what a reader may want to know about it."""
-        return ""
 
     def packed(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -332,7 +333,7 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
     name : str
         Of the column.
     cells : pyarrow.Array
-        Of any type; text is looked at for truth values, numbers and dates.
+        Of any type, cleaned; text is looked at for truth values, numbers and dates.
     is_category : bool
         Take numbers for names of categories.
 
@@ -343,7 +344,6 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
     """
     if pa.types.is_nested(cells.type) or pa.types.is_binary(cells.type):
         return IgnoredColumn(name, f"cells of type {cells.type}")
-    cells = cleaned(cells)
     if cells.null_count == len(cells):
         return IgnoredColumn(name, "no cell is filled")
     if pc.count_distinct(as_words(cells)).as_py() == 1 and cells.null_count == 0:
@@ -425,7 +425,7 @@ def as_words(cells: pa.Array) -> pa.Array:
     (['1', None, '2.5'], ['1', '2.5', '007', 'true'])
     """
     try:
-        words = pc.cast(cleaned(cells), pa.string())
+        words = pc.cast(cells, pa.string())
     except pa.ArrowNotImplementedError:
         raise TableError(f"Cells of type {cells.type} are no words.") from None
     for pattern in (r"^(-?[0-9]+)[.]0+$", r"^(-?[0-9]+[.][0-9]*[1-9])0+$"):
@@ -448,13 +448,12 @@ def as_seconds(cells: pa.Array, format: str | None) -> Float[np.ndarray, " n"] |
         return _seconds(pc.cast(cells, pa.timestamp("us"), safe=False))
     if not _is_text(cells.type):
         return None
-    words = cells
     if format is not None:
-        moments = pc.strptime(words, format=format, unit="s", error_is_null=True)
-        return None if moments.null_count > words.null_count else _seconds(moments)
+        moments = pc.strptime(cells, format=format, unit="s", error_is_null=True)
+        return None if moments.null_count > cells.null_count else _seconds(moments)
     for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # without and with a zone
         try:
-            return _seconds(pc.cast(words, kind))
+            return _seconds(pc.cast(cells, kind))
         except pa.ArrowInvalid:
             continue
     return None

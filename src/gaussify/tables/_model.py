@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from sklearn.pipeline import Pipeline
 
 from gaussify._estimators import expect, unpacking
@@ -17,7 +17,7 @@ from gaussify.exceptions import InvalidArgumentError, TableError
 from gaussify.gp import GPClassifier
 from gaussify.likelihoods import ProbabilityUncertainty
 from gaussify.linear import BayesianLogisticRegression
-from gaussify.tables._columns import as_words
+from gaussify.tables._columns import as_words, cleaned
 from gaussify.tables._encoder import TableEncoder, as_table, require_column
 
 MODEL_FILE = "model.safetensors"
@@ -133,12 +133,12 @@ class TableModel:
         """
         n_rows = 0
         for batch in batches:
-            table, labels = labelled(as_table(batch), self.target)
+            rows, labels, _ = labelled(as_table(batch), self.target)
             if len(labels):
-                self.classifier.partial_fit(self.encoder.transform(table), labels)
+                self.classifier.partial_fit(self.encoder.transform(rows), labels)
             n_rows += len(labels)
             if report is not None:
-                report(table.num_rows)
+                report(rows.num_rows)
         if n_rows == 0:
             raise TableError(f"{source} has no row with a label in column {self.target!r} to learn from.")
         self.history = [*self.history, LearntRows.of(source, n_rows)]
@@ -197,16 +197,34 @@ class TableModel:
             return cls(encoder, classifier, str(config["target"]), history, config["scores"])
 
 
-def labelled(table: pa.Table, target: str) -> tuple[pa.Table, np.ndarray]:
-    """Return the rows that have a label, without it, and the labels as text, the same however they are stored.
+class LabelledRows(NamedTuple):
+    """The rows of a table that have a label.
 
     Examples
     --------
-    >>> rows, labels = labelled(pa.table({"x": [1, 2, 3], "y": ["a", None, "b"]}), "y")
-    >>> rows.to_pydict(), labels
-    ({'x': [1, 3]}, array(['a', 'b'], dtype='<U1'))
+    >>> LabelledRows._fields
+    ('rows', 'labels', 'numbers')
+    """
+
+    rows: pa.Table
+    """Without the column of labels."""
+    labels: np.ndarray
+    """As text, the same however they are stored."""
+    numbers: Int[np.ndarray, " n"]
+    """Of the rows in the table, from 1 on."""
+
+
+def labelled(table: pa.Table, target: str) -> LabelledRows:
+    """Return the rows that have a label.
+
+    Examples
+    --------
+    >>> rows, labels, numbers = labelled(pa.table({"x": [1, 2, 3], "y": ["a", None, "b"]}), "y")
+    >>> rows.to_pydict(), labels, numbers
+    ({'x': [1, 3]}, array(['a', 'b'], dtype='<U1'), array([1, 3]))
     """
     require_column(target, table.column_names)
-    words = as_words(table.column(target).combine_chunks())
+    words = as_words(cleaned(table.column(target).combine_chunks()))
     known = words.is_valid()
-    return table.drop_columns([target]).filter(known), np.array(words.filter(known).to_pylist(), dtype=str)
+    labels = np.array(words.filter(known).to_pylist(), dtype=str)
+    return LabelledRows(table.drop_columns([target]).filter(known), labels, 1 + np.flatnonzero(known))

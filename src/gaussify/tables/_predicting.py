@@ -55,7 +55,7 @@ def evaluated(model: TableModel, batches: Iterable[Any]) -> tuple[Score, int]:
     """
     score = _RunningScore()
     for batch in batches:
-        rows, labels = labelled(as_table(batch), model.target)
+        rows, labels, _ = labelled(as_table(batch), model.target)
         if not len(labels):
             continue
         unknown = np.setdiff1d(labels, model.classes)

@@ -21,7 +21,6 @@ from gaussify._validation import check_option
 from gaussify.exceptions import TableError
 from gaussify.gp import GPClassifier
 from gaussify.linear import BayesianLogisticRegression
-from gaussify.tables._columns import as_words
 from gaussify.tables._encoder import TableEncoder, as_table
 from gaussify.tables._model import Classifier, LearntRows, TableModel, labelled
 
@@ -201,11 +200,10 @@ def fit_table(
     kind, table = check_option(options.model, ModelKind, name="model", owner="FitOptions"), as_table(table)
     if target in options.ignored:
         raise TableError(f"The column {target!r} cannot be both the target and ignored.")
-    rows, labels = labelled(table, target)
+    rows, labels, numbers = labelled(table, target)
     classes, y, counts = np.unique(labels, return_inverse=True, return_counts=True)
     _check_labels(classes, counts, target)
     train, test = split_rows(y, options.test_share, options.seed)
-    numbers = 1 + np.flatnonzero(as_words(table.column(target).combine_chunks()).is_valid())
     report("columns", 0.0)
     encoder = TableEncoder(options.categories, options.ignored).fit(rows)
     X = encoder.transform(rows.take(train))
@@ -250,7 +248,7 @@ def fit_like(model: TableModel, table: Any, *, source: str = "") -> TableModel:
     >>> model.merge(shard).n_rows
     18
     """
-    rows, labels = labelled(as_table(table), model.target)
+    rows, labels, _ = labelled(as_table(table), model.target)
     if not len(labels):
         raise TableError(f"No row has a label in column {model.target!r}.")
     X = model.encoder.transform(rows)
