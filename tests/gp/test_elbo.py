@@ -15,7 +15,7 @@ from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._elbo import accumulate_elbo, dense_elbo, elbo_value, with_constant
 from gaussify.gp._expectation import sampled_expectation
-from gaussify.gp._learning import CONSTANT_VARIANCE, ElboFamily, SearchSettings, learn_exact_elbo
+from gaussify.gp._learning import CONSTANT_VARIANCE, LabelFamily, SearchSettings, learn_exact_with_labels
 from gaussify.gp._objective import SortedRows, factorise
 from gaussify.posterior import ClassStatistics
 
@@ -191,9 +191,9 @@ def test_the_learnt_alpha_eps_is_at_least_as_good_as_any_of_a_grid(method):
         return SoftmaxLikelihood(3, alpha_eps, method).target_table()
 
     first = torch.tensor(0.1, dtype=torch.float64)
-    family = ElboFamily(targets, likelihood.expected_log_prob, first, learns_alpha=True)
+    family = LabelFamily(targets, likelihood.expected_log_prob, first, learns_alpha=True)
     settings = SearchSettings(shared_kernel=True, max_iter=100, tol=1e-10, verbose=False)
-    _, learnt, report = learn_exact_elbo(rows, family, kernel, settings)
+    _, learnt, report = learn_exact_with_labels(rows, family, kernel, settings)
     covariance = kernel(rows.features).to_dense() + CONSTANT_VARIANCE
 
     def bound(alpha_eps):

@@ -13,7 +13,7 @@ from gaussify import GPClassifier, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError, JitterWarning, NumericalError
 from gaussify.gp._choice import LabelChoice
 from gaussify.gp._kernels import make_kernel
-from gaussify.gp._learning import ElboFamily, SearchSettings, default_batch, learn_sparse_elbo
+from gaussify.gp._learning import LabelFamily, SearchSettings, default_batch, learn_sparse_with_labels
 from gaussify.gp._objective import SortedRows
 from gaussify.gp._search import climb
 
@@ -141,7 +141,7 @@ def test_what_is_added_to_diagonals_is_announced_once_a_round():
 def problem():
     rows = SortedRows.of(torch.from_numpy(X), torch.from_numpy(Y), n_classes=3)
     likelihood = SoftmaxLikelihood(3)
-    family = ElboFamily(
+    family = LabelFamily(
         lambda alpha_eps: SoftmaxLikelihood(3, alpha_eps).target_table(),
         likelihood.expected_log_prob,
         torch.tensor(0.1, dtype=torch.float64),
@@ -155,7 +155,7 @@ def learn(problem, **options):
     rows, family, start = problem
     settings = SearchSettings(shared_kernel=True, max_iter=options.pop("max_iter", 8), tol=-1.0, verbose=False)
     options = {"learn_points": True, "batch_size": None, "seed": 0} | options
-    return learn_sparse_elbo(rows, family, start, settings, **options)
+    return learn_sparse_with_labels(rows, family, start, settings, **options)
 
 
 @pytest.fixture
@@ -410,14 +410,14 @@ def test_whoever_is_given_hears_of_the_progress(capsys):
     heard = []
     model = GPClassifier(**MANY, verbose=lambda *words: heard.append(words)).fit(X, Y)
     assert heard[0][1] == 1
-    assert {title for title, _, _ in heard} >= {"", "exact model with variational, "}
+    assert {title for title, _, _ in heard} >= {"", "elbo with variational, "}
     assert capsys.readouterr().out == ""
     assert np.isfinite(model.score_)
 
 
 def test_progress_is_printed(capsys):
     GPClassifier(**MANY, batch_size=100, verbose=True).fit(X, Y)
-    assert "exact model with variational, iteration 1: objective" in capsys.readouterr().out
+    assert "elbo with variational, iteration 1: objective" in capsys.readouterr().out
 
 
 def test_another_seed_draws_other_rows_and_other_samples():

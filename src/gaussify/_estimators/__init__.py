@@ -23,6 +23,7 @@ from gaussify._estimators._distinct import (
     row_sums,
 )
 from gaussify._estimators._labels import (
+    LEAST_ALPHA,
     PER_CLASS,
     LabelParameters,
     LikelihoodKind,
@@ -52,6 +53,7 @@ from gaussify._estimators._weight_space import WeightFeatures, WeightSpace
 __all__ = [
     "ALPHA_GRID",
     "FIRST_ALPHA",
+    "LEAST_ALPHA",
     "PER_CLASS",
     "CheckedClassifier",
     "Criterion",

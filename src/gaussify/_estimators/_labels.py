@@ -20,7 +20,7 @@ from gaussify.likelihoods import (
     SoftmaxLikelihood,
 )
 
-_LEAST_ALPHA = 1e-8  # below, the variances of a label differ by more digits than float64 has
+LEAST_ALPHA = 1e-8  # below, the variances of a label differ by more digits than float64 has
 _AUTO = "auto"
 PER_CLASS = "per-class"
 
@@ -104,9 +104,9 @@ def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool
             f"{estimator.alpha_eps!r}."
         )
     alpha_eps = None if is_word else checked_positive(estimator, "alpha_eps", np.shape(estimator.alpha_eps))
-    if alpha_eps is not None and bool((alpha_eps < _LEAST_ALPHA).any()):
+    if alpha_eps is not None and bool((alpha_eps < LEAST_ALPHA).any()):
         raise InvalidArgumentError(
-            f"The 'alpha_eps' parameter of {owner} must be at least {_LEAST_ALPHA:g}; got {estimator.alpha_eps}."
+            f"The 'alpha_eps' parameter of {owner} must be at least {LEAST_ALPHA:g}; got {estimator.alpha_eps}."
         )
     temperature = None if is_auto(estimator.temperature) else float(checked_positive(estimator, "temperature"))
     if temperature is not None and not 1e-100 < temperature < 1e100:

@@ -1,7 +1,8 @@
-r"""The bound on the evidence of the exact model, with matched Gaussians as the variational family (paper, appendix B).
+r"""What the exact likelihood says about the posterior of the Gaussian model: a bound, and each row given all others.
 
 The posterior of the sparse Gaussian model, :math:`q(w_l) = \mathcal{N}(m_l, P_l)` with :math:`P_l = B_l^{-1}` and
-:math:`m_l = P_lb_l` as in :mod:`gaussify.gp._collapsed`, stands in for that of the exact likelihood:
+:math:`m_l = P_lb_l` as in :mod:`gaussify.gp._collapsed`, stands in for that of the exact likelihood. As a variational
+family it gives a bound on the evidence of the exact model (paper, appendix B):
 
 .. math:: \mathcal{L} = \sum_i\mathbb{E}_q\log p(y_i \mid f_i)
     - \sum_l\mathrm{KL}\big(q(w_l)\,\|\,\mathcal{N}(0, I)\big).
@@ -9,16 +10,24 @@ The posterior of the sparse Gaussian model, :math:`q(w_l) = \mathcal{N}(m_l, P_l
 Constant means are the weights of one more feature, :math:`\sqrt{V}` for every row.
 
 Whatever the targets are, this is a bound of the same evidence: bounds of different ``alpha_eps`` can be compared, and
-``alpha_eps`` be learnt. All rows enter q by their statistics; the expectation is over all rows or over a sample of
-them, as it takes K M² for each. With :math:`g_l, H_l` and :math:`\bar\phi_i` as in :mod:`gaussify.gp._expectation`,
-:math:`u_l = \Phi^\top g_l - m_l` and :math:`a_l = P_lu_l`,
+``alpha_eps`` be learnt. The same holds for the log-likelihood of each row given all others, where :math:`q_{-i}` is the
+posterior without the observation of row i, in closed form (:func:`~gaussify.posterior.leave_one_out`):
+
+.. math:: \mathcal{L}_- = \sum_i\log\mathbb{E}_{q_{-i}}p(y_i \mid f_i).
+
+All rows enter q by their statistics; the sum is over all rows or over a sample of them, as it takes K M² for each.
+With :math:`g_l, H_l` and :math:`\bar\phi_i` as in :mod:`gaussify.gp._expectation`,
+:math:`u_l = \Phi^\top g_l - \delta m_l`, :math:`a_l = P_lu_l`, and :math:`\delta` one for the bound and zero for the
+other,
 
 .. math::
     \bar b_l &= a_l, \qquad
-    \bar B_l = -P_lH_lP_l + \tfrac12P_lP_l - \tfrac12P_l - \tfrac12\big(a_lm_l^\top + m_la_l^\top\big), \\
+    \bar B_l = -P_lH_lP_l + \tfrac\delta2\big(P_lP_l - P_l\big) - \tfrac12\big(a_lm_l^\top + m_la_l^\top\big), \\
     \bar G_c &= \sum_l\frac{\bar B_l}{v_{cl}}, \qquad \bar s_c = \sum_l\frac{y_{cl}}{v_{cl}}a_l, \qquad
     \bar L = -\mathrm{tril}\Big(L^{-\top}\Big[\sum_l2\bar B_l(B_l - I) + a_lb_l^\top
     + \sum_i\bar\phi_i\phi_i^\top\Big]\Big).
+
+What is taken out of :math:`q_{-i}` adds to the derivatives by targets.
 """
 
 from contextlib import nullcontext
@@ -32,10 +41,10 @@ from torch import Tensor
 from gaussify._numerics import Map, product, solve_lower, stable_cholesky, worker_threads
 from gaussify.gp._collapsed import BoundGradient, SumOverLatents
 from gaussify.gp._cross import cross_kernel
-from gaussify.gp._expectation import Expectation, ExpectedLogProb, accumulate_expectation
+from gaussify.gp._expectation import Expectation, RowScore, accumulate_expectation
 from gaussify.gp._objective import RowPasses, SortedRows, factorise
 from gaussify.likelihoods import PseudoTargets
-from gaussify.posterior import ClassStatistics, natural_parameters
+from gaussify.posterior import ClassStatistics, leave_one_out, natural_parameters
 
 
 def accumulate_elbo(
@@ -43,7 +52,7 @@ def accumulate_elbo(
     inducing_points: Float[Tensor, "m d"],
     rows: SortedRows,
     table: PseudoTargets,
-    expected_log_prob: ExpectedLogProb,
+    expected_log_prob: RowScore,
     *,
     constant_variance: float,
     sample: Int[Tensor, " b"] | None = None,
@@ -65,65 +74,119 @@ def accumulate_elbo(
     constant_variance : float
         Of constant means, a priori.
     sample : tensor of int, optional
-        Places, in increasing order, of the rows that the expectation is taken of, which then stand for all.
+        Places, in increasing order, of the rows that the sum is taken of, which then stand for all.
     """
-    some = rows
-    if sample is not None:
-        some = rows.take(sample)
-        some = some._replace(weight=some.weight * (len(rows.labels) / len(sample)))
-    targets, constant = PseudoTargets(*(part.detach() for part in table)), constant_variance**0.5
-    cross = cross_kernel(kernel, inducing_points)
-    with worker_threads() if cross.in_threads else nullcontext(map) as over:
-        L = factorise(kernel, inducing_points)
-        passes = RowPasses(cross, rows, L.detach(), over)
-        statistics = with_constant(passes.sum_up().rows, constant)
-        q = _weights(statistics, targets, over)
-        expectation = accumulate_expectation(
-            cross, passes.inverse, some, q.mean, q.covariance, expected_log_prob, constant=constant, over=over
-        )
-        gradient = _gradient(statistics, targets, constant, q, expectation, passes.inverse, over)
-        passes.pull_back(gradient.bound)
-        if L.requires_grad:
-            L.backward(gradient.bound.by_factor)
-    if any(part.requires_grad for part in table):
-        torch.autograd.backward(list(table), list(gradient.by_table))
-    return gradient.bound.value
+    model = _Model(kernel, inducing_points, rows, table, constant_variance**0.5)
+    return model.accumulate(expected_log_prob, sample, leaves_out=False)
 
 
-@torch.no_grad()
+def accumulate_leave_one_out(
+    kernel: Kernel,
+    inducing_points: Float[Tensor, "m d"],
+    rows: SortedRows,
+    table: PseudoTargets,
+    log_prob: RowScore,
+    *,
+    constant_variance: float,
+    sample: Int[Tensor, " b"] | None = None,
+) -> float:
+    """As :func:`accumulate_elbo`, for the log-likelihood of each row given all others."""
+    model = _Model(kernel, inducing_points, rows, table, constant_variance**0.5)
+    return model.accumulate(log_prob, sample, leaves_out=True)
+
+
 def elbo_value(
     kernel: Kernel,
     inducing_points: Float[Tensor, "m d"],
     rows: SortedRows,
     table: PseudoTargets,
-    expected_log_prob: ExpectedLogProb,
+    expected_log_prob: RowScore,
     *,
     constant_variance: float,
 ) -> float:
     """Return the bound alone, as of :func:`accumulate_elbo` over all rows."""
-    cross, constant = cross_kernel(kernel, inducing_points), constant_variance**0.5
-    with worker_threads() if cross.in_threads else nullcontext(map) as over:
-        passes = RowPasses(cross, rows, factorise(kernel, inducing_points), over)
-        q = _weights(with_constant(passes.sum_up().rows, constant), table, over)
-        expectation = accumulate_expectation(
-            cross,
-            passes.inverse,
-            rows,
-            q.mean,
-            q.covariance,
-            expected_log_prob,
-            constant=constant,
-            over=over,
-            learns=False,
-        )
-    return expectation.value - q.divergence
+    model = _Model(kernel, inducing_points, rows, table, constant_variance**0.5)
+    return model.value(expected_log_prob, leaves_out=False)
+
+
+def leave_one_out_value(
+    kernel: Kernel,
+    inducing_points: Float[Tensor, "m d"],
+    rows: SortedRows,
+    table: PseudoTargets,
+    log_prob: RowScore,
+    *,
+    constant_variance: float,
+) -> float:
+    """Return the log-likelihood alone, as of :func:`accumulate_leave_one_out` over all rows."""
+    model = _Model(kernel, inducing_points, rows, table, constant_variance**0.5)
+    return model.value(log_prob, leaves_out=True)
+
+
+class _Model(NamedTuple):
+    kernel: Kernel
+    inducing_points: Float[Tensor, "m d"]
+    rows: SortedRows
+    table: PseudoTargets
+    constant: float
+
+    def accumulate(self, score: RowScore, sample: Int[Tensor, " b"] | None, *, leaves_out: bool) -> float:
+        rows, table = self.rows, self.table
+        some, scale = (rows, 1.0) if sample is None else (rows.take(sample), len(rows.labels) / len(sample))
+        targets = PseudoTargets(*(part.detach() for part in table))
+        cross = cross_kernel(self.kernel, self.inducing_points)
+        with worker_threads() if cross.in_threads else nullcontext(map) as over:
+            L = factorise(self.kernel, self.inducing_points)
+            passes = RowPasses(cross, rows, L.detach(), over)
+            statistics = with_constant(passes.sum_up().rows, self.constant)
+            q = _weights(statistics, targets, over)
+            expectation = accumulate_expectation(
+                cross,
+                passes.inverse,
+                some,
+                q.mean,
+                q.covariance,
+                lambda *latents: scale * score(*latents),
+                constant=self.constant,
+                over=over,
+                left_out=targets if leaves_out else None,
+            )
+            gradient = _gradient(
+                statistics, targets, self.constant, q, expectation, passes.inverse, over, is_bound=not leaves_out
+            )
+            passes.pull_back(gradient.bound)
+            if L.requires_grad:
+                L.backward(gradient.bound.by_factor)
+        if any(part.requires_grad for part in table):
+            torch.autograd.backward(list(table), list(gradient.by_table))
+        return gradient.bound.value
+
+    @torch.no_grad()
+    def value(self, score: RowScore, *, leaves_out: bool) -> float:
+        cross = cross_kernel(self.kernel, self.inducing_points)
+        with worker_threads() if cross.in_threads else nullcontext(map) as over:
+            passes = RowPasses(cross, self.rows, factorise(self.kernel, self.inducing_points), over)
+            q = _weights(with_constant(passes.sum_up().rows, self.constant), self.table, over)
+            expectation = accumulate_expectation(
+                cross,
+                passes.inverse,
+                self.rows,
+                q.mean,
+                q.covariance,
+                score,
+                constant=self.constant,
+                over=over,
+                left_out=self.table if leaves_out else None,
+                learns=False,
+            )
+        return expectation.value if leaves_out else expectation.value - q.divergence
 
 
 def dense_elbo(
     covariance: Float[Tensor, "n n"],
     labels: Int[Tensor, " n"],
     table: PseudoTargets,
-    expected_log_prob: ExpectedLogProb,
+    expected_log_prob: RowScore,
     weight: Float[Tensor, " n"],
 ) -> Float[Tensor, ""]:
     r"""Return the bound for exact Gaussian processes, with its graph.
@@ -153,6 +216,37 @@ def dense_elbo(
     >>> dense_elbo(torch.eye(2), torch.tensor([0, 1]), table, one, torch.ones(2))  # 2 - (log 2 - 1/2 + 1/4)
     tensor(1.5569)
     """
+    mean, variance, divergence = _dense_latents(covariance, labels, table, weight)
+    return weight @ expected_log_prob(mean, variance, labels) - divergence
+
+
+def dense_leave_one_out(
+    covariance: Float[Tensor, "n n"],
+    labels: Int[Tensor, " n"],
+    table: PseudoTargets,
+    log_prob: RowScore,
+    weight: Float[Tensor, " n"],
+) -> Float[Tensor, ""]:
+    """Return the log-likelihood of each row given all others, as :func:`dense_elbo` its bound.
+
+    Examples
+    --------
+    >>> table = PseudoTargets(torch.tensor([[-1.0], [1.0]]), torch.ones(2, 1))
+    >>> def squared(mean, variance, labels):
+    ...     return mean[:, 0].square()
+    >>> covariance = torch.tensor([[1.0, 0.5], [0.5, 1.0]])  # of which half of 1/2 is what one tells the other
+    >>> dense_leave_one_out(covariance, torch.tensor([0, 1]), table, squared, torch.ones(2))
+    tensor(0.1250)
+    """
+    mean, variance, _ = _dense_latents(covariance, labels, table, weight)
+    own = PseudoTargets(*(part[labels] for part in table))
+    return weight @ log_prob(*leave_one_out(mean, variance, own, weight), labels)
+
+
+def _dense_latents(
+    covariance: Float[Tensor, "n n"], labels: Int[Tensor, " n"], table: PseudoTargets, weight: Float[Tensor, " n"]
+) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"], Float[Tensor, ""]]:
+    """Means and variances of rows, and the divergence of all latents."""
     mean, variance, divergence = [], [], covariance.new_zeros(())
     for y, v in zip(table.mean.T[:, labels], table.variance.T[:, labels] / weight, strict=True):
         factor = stable_cholesky(covariance + torch.diag(v))
@@ -162,8 +256,7 @@ def dense_elbo(
         variance.append((v - v.square() * diagonal).clamp_min(0.0))
         log_det = 2.0 * factor.diagonal().log().sum() - v.log().sum()
         divergence = divergence + 0.5 * (log_det - len(y) + (v * diagonal).sum() + alpha @ mean[-1])
-    expected = expected_log_prob(torch.stack(mean, 1), torch.stack(variance, 1), labels)
-    return weight @ expected - divergence
+    return torch.stack(mean, 1), torch.stack(variance, 1), divergence
 
 
 def with_constant(statistics: ClassStatistics, constant: float) -> ClassStatistics:
@@ -213,7 +306,7 @@ def _weights(statistics: ClassStatistics, table: PseudoTargets, over: Map) -> _P
 
 
 class _Gradient(NamedTuple):
-    """Of the bound by statistics and the factor L, and by targets."""
+    """Of either objective by statistics and the factor L, and by targets."""
 
     bound: BoundGradient
     by_table: PseudoTargets
@@ -227,15 +320,17 @@ def _gradient(
     expectation: Expectation,
     inverse: Float[Tensor, "m m"],
     over: Map,
+    *,
+    is_bound: bool,
 ) -> _Gradient:
-    m = len(inverse)
-    half = 0.5 * torch.eye(m + 1, dtype=inverse.dtype)
-    a = torch.einsum("lij,lj->li", q.covariance, expectation.by_mean - q.mean)
+    m, delta = len(inverse), float(is_bound)
+    half = 0.5 * delta * torch.eye(m + 1, dtype=inverse.dtype)
+    a = torch.einsum("lij,lj->li", q.covariance, expectation.by_mean - delta * q.mean)
 
     def work(latent: int) -> tuple[Tensor, Tensor, Tensor]:
         P, outer = q.covariance[latent], torch.outer(a[latent], q.mean[latent])
         by_precision = product(product(P, half - expectation.by_covariance[latent]), P)
-        by_precision -= 0.5 * (P + outer + outer.mT)
+        by_precision -= 0.5 * (delta * P + outer + outer.mT)
         by_factor = product(by_precision, q.precision[latent]).sub_(by_precision)  # times B - I
         return by_precision, by_factor, product(product(inverse.mT, by_precision[:m, :m]), inverse)
 
@@ -252,11 +347,13 @@ def _gradient(
     # the constant makes the sum of rows an edge of their Gram matrix
     by_sum = (weight * table.mean) @ a[:, :m] + 2.0 * constant * weight @ by_precision[:, :m, m]
     bound = BoundGradient(
-        expectation.value - q.divergence,
+        expectation.value - delta * q.divergence,
         q.mean[:, m] * constant,
         by_sum @ inverse,
         by_gram.total(),
         torch.zeros_like(statistics.count),
         -torch.tril(inverse.mT @ inner),
     )
-    return _Gradient(bound, PseudoTargets(along * weight, -by_weight * weight.square()))
+    by_mean, by_variance = expectation.by_targets
+    by_table = PseudoTargets(along * weight + by_mean, -by_weight * weight.square() + by_variance)
+    return _Gradient(bound, by_table)

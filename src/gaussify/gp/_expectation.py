@@ -1,21 +1,24 @@
-r"""Expected log-probabilities of rows under Gaussian weights, and their derivatives.
+r"""Scores of rows' labels under Gaussian weights, such as expected log-probabilities, and their derivatives.
 
 With whitened features :math:`\phi(x) = (L^{-1}k(Z, x), c)`, the last of them a constant, and weights
 :math:`w_l \sim \mathcal{N}(m_l, S_l)`,
 
 .. math::
-    \mathcal{E} &= \sum_iw_i\,\mathbb{E}\log p(y_i \mid f_i), \qquad
-    f_{il} \sim \mathcal{N}\big(\phi_i^\top m_l,\; r_i + \phi_i^\top S_l\phi_i\big), \\
-    r_i &= k(x_i, x_i) - |L^{-1}k(Z, x_i)|^2.
+    \mathcal{E} &= \sum_iw_i\,e\big(y_i;\; \mu_i,\, s_i + r_i\big), \qquad
+    \mu_{il} = \phi_i^\top m_l, \quad s_{il} = \phi_i^\top S_l\phi_i, \quad
+    r_i = k(x_i, x_i) - |L^{-1}k(Z, x_i)|^2,
 
-With the derivatives :math:`g_{il}, h_{il}` of the expectation by means and variances of latents,
+where the score :math:`e` may be :math:`\mathbb{E}\log p(y_i \mid f_i)` of latents with these means and variances; or
+each row's own observation is taken out of :math:`\mu_i, s_i` first. With the derivatives :math:`g_{il}, h_{il}` and
+:math:`\rho_i` by means, variances and :math:`r_i`,
 
 .. math::
     \bar m_l &= \Phi^\top g_l, \qquad \bar S_l = H_l = \Phi^\top\mathrm{diag}(h_l)\Phi, \\
-    \bar\phi_i &= \sum_l g_{il}m_l + 2h_{il}\big(S_l\phi_i - \phi_i\big), \qquad \bar k(x_i, x_i) = \sum_lh_{il}, \qquad
+    \bar\phi_i &= \sum_l\big(g_{il}m_l + 2h_{il}S_l\phi_i\big) - 2\rho_i\phi_i, \qquad
+    \bar k(x_i, x_i) = \rho_i, \qquad
     \bar L = -\mathrm{tril}\Big(L^{-\top}\sum_i\bar\phi_i\phi_i^\top\Big),
 
-where the second :math:`\phi_i` of :math:`\bar\phi_i`, and both of :math:`\bar L`, are without the constant.
+where the last :math:`\phi_i` of :math:`\bar\phi_i`, and both of :math:`\bar L`, are without the constant.
 """
 
 from collections.abc import Callable
@@ -28,17 +31,18 @@ from torch import Tensor
 from gaussify._numerics import Map, product
 from gaussify.gp._cross import CrossKernel
 from gaussify.gp._objective import SortedRows
-from gaussify.likelihoods import ClassLikelihood
+from gaussify.likelihoods import ClassLikelihood, PredictiveMethod, PseudoTargets
+from gaussify.posterior import leave_one_out
 
 _ELEMENTS = 1 << 20  # of the features of a chunk, for every latent: they stay in the cache, and leave work for threads
 
 _LEAST_VARIANCE = 1e-12
 
-ExpectedLogProb = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Of labels (n,), for means and variances (n, l) of latents."""
+RowScore = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Of labels (n,), for means and variances (n, l) of latents: the expected log-probability, or another number each."""
 
 
-def sampled_expectation(likelihood: ClassLikelihood, n_samples: int, seed: int) -> ExpectedLogProb:
+def sampled_expectation(likelihood: ClassLikelihood, n_samples: int, seed: int) -> RowScore:
     """Return the average over samples of the latents, the same for every call, in place of an integral.
 
     Examples
@@ -58,8 +62,27 @@ def sampled_expectation(likelihood: ClassLikelihood, n_samples: int, seed: int) 
     return expected
 
 
-def tempered(expected_log_prob: ExpectedLogProb, temperature: float) -> ExpectedLogProb:
-    """Return the expectation for latents that are divided by a temperature.
+def log_predictive(likelihood: ClassLikelihood, n_samples: int | None = None, seed: int = 0) -> RowScore:
+    r"""Return the score :math:`\log\mathbb{E}\,p(y \mid f)`, by quadrature or with so many samples of the latents.
+
+    Examples
+    --------
+    >>> from gaussify import LogisticLikelihood
+    >>> score = log_predictive(LogisticLikelihood())
+    >>> score(torch.zeros(1, 1), torch.ones(1, 1), torch.tensor([1]))  # log(1/2)
+    tensor([-0.6931])
+    """
+    method = PredictiveMethod.QUADRATURE if n_samples is None else PredictiveMethod.MONTE_CARLO
+
+    def score(mean: Tensor, variance: Tensor, labels: Tensor) -> Tensor:
+        probs = likelihood.predict_proba(mean, variance, method, n_samples=n_samples or 1, seed=seed)
+        return probs.gather(1, labels[:, None])[:, 0].clamp_min(torch.finfo(probs.dtype).tiny).log()
+
+    return score
+
+
+def tempered(score: RowScore, temperature: float) -> RowScore:
+    """Return the score for latents that are divided by a temperature.
 
     Examples
     --------
@@ -68,16 +91,16 @@ def tempered(expected_log_prob: ExpectedLogProb, temperature: float) -> Expected
     >>> expected(torch.tensor([[4.0, 2.0]]), torch.zeros(1, 2), torch.tensor([0]))  # as of 2 and 1
     tensor([-0.3133])
     """
-    return lambda mean, variance, labels: expected_log_prob(mean / temperature, variance / temperature**2, labels)
+    return lambda mean, variance, labels: score(mean / temperature, variance / temperature**2, labels)
 
 
 class Expectation(NamedTuple):
-    """The sum of expected log-probabilities of rows, and its derivatives.
+    """The sum of scores of rows, and its derivatives.
 
     Examples
     --------
     >>> Expectation._fields
-    ('value', 'by_mean', 'by_covariance', 'outer')
+    ('value', 'by_mean', 'by_covariance', 'outer', 'by_targets')
     """
 
     value: float
@@ -86,6 +109,8 @@ class Expectation(NamedTuple):
     r""":math:`H_l`."""
     outer: Float[Tensor, "m m"]
     r""":math:`\sum_i\bar\phi_i\phi_i^\top`, without the constant."""
+    by_targets: Float[Tensor, "2 c l"]
+    """By means and variances of observations that are taken out; of what the weights are learnt from, nothing."""
 
 
 def accumulate_expectation(
@@ -94,13 +119,14 @@ def accumulate_expectation(
     rows: SortedRows,
     mean: Float[Tensor, "l e"],
     covariance: Float[Tensor, "l e e"],
-    expected_log_prob: ExpectedLogProb,
+    score: RowScore,
     *,
     constant: float,
     over: Map,
+    left_out: PseudoTargets | None = None,
     learns: bool = True,
 ) -> Expectation:
-    r"""Return the expectation, and let ``cross`` take its gradient, but for what goes through L; n l m² in time.
+    r"""Return the sum of scores, and let ``cross`` take its gradient, but for what goes through L; n l m² in time.
 
     Parameters
     ----------
@@ -112,12 +138,14 @@ def accumulate_expectation(
         Weighted.
     mean, covariance : tensors of shape (l, m + 1) and (l, m + 1, m + 1)
         Of the weights.
-    expected_log_prob : callable
-        Of the exact likelihood.
+    score : callable
+        Of labels, given latents.
     constant : float
         The last feature.
     over : callable
         Applies a function to some rows at a time, perhaps in several threads.
+    left_out : PseudoTargets, optional
+        Target table, if each row is to be scored without its own observation.
     learns : bool
         Whether kernel or inducing points want a gradient.
     """
@@ -130,23 +158,21 @@ def accumulate_expectation(
         smoothed = [product(features, own) for own in covariance]  # S phi, for each latent
         left = (block.variance.detach() - features[:, :m].square().sum(1)).clamp_min(0.0)
         f_mean = product(features, mean.mT)
-        f_variance = torch.stack([(own * features).sum(1) for own in smoothed], 1).clamp_min_(0.0) + left[:, None]
-        with torch.enable_grad():
-            f_mean, f_variance = f_mean.requires_grad_(), f_variance.requires_grad_()
-            value = rows.weight @ expected_log_prob(f_mean, f_variance, rows.labels)
-            g, h = torch.autograd.grad(value, (f_mean, f_variance))  # (n, l)
+        f_variance = torch.stack([(own * features).sum(1) for own in smoothed], 1).clamp_min_(0.0)
+        value, g, h, by_left, by_targets = _scored(f_mean, f_variance, left, rows, score, left_out)
         by_covariance = torch.stack([_weighted_gram(features, own) for own in h.T])
         by_features = product(g, mean)[:, :m]
-        by_features -= 2.0 * h.sum(1, keepdim=True) * features[:, :m]
+        by_features -= 2.0 * by_left[:, None] * features[:, :m]
         for own, S_phi in zip(h.T, smoothed, strict=True):
             by_features.addcmul_(own[:, None], S_phi[:, :m], value=2.0)
         outer = product(by_features.mT, features[:, :m])
-        found = Expectation(value.item(), product(g.mT, features), by_covariance, outer)
+        found = Expectation(value, product(g.mT, features), by_covariance, outer, by_targets)
         if not learns:
             return found, None
-        return found, cross.pull_back(rows.features, block, product(by_features, inverse), h.sum(1))
+        return found, cross.pull_back(rows.features, block, product(by_features, inverse), by_left)
 
-    value, total = 0.0, [torch.zeros_like(like) for like in (mean, covariance, inverse)]
+    value, targets = 0.0, inverse.new_zeros(2, rows.n_classes, len(mean))
+    total = [torch.zeros_like(mean), torch.zeros_like(covariance), torch.zeros_like(inverse), targets]
     for found, pulled in over(work, _chunks(rows, mean.numel())):
         value += found.value
         for sum_so_far, part in zip(total, found[1:], strict=True):
@@ -156,8 +182,31 @@ def accumulate_expectation(
     return Expectation(value, *total)
 
 
+@torch.enable_grad()
+def _scored(
+    mean: Float[Tensor, "n l"],
+    variance: Float[Tensor, "n l"],
+    left: Float[Tensor, " n"],
+    rows: SortedRows,
+    score: RowScore,
+    left_out: PseudoTargets | None,
+) -> tuple[float, Tensor, Tensor, Tensor, Float[Tensor, "2 c l"]]:
+    """The sum of scores, and its derivatives by mean, variance, unexplained variance and target table."""
+    by_targets = mean.new_zeros(2, rows.n_classes, mean.shape[1])
+    inputs = [own.requires_grad_() for own in (mean, variance, left)]
+    if left_out is not None:
+        own = PseudoTargets(*(part[rows.labels].requires_grad_() for part in left_out))
+        inputs += own
+        mean, variance = leave_one_out(mean, variance, own, rows.weight)
+    value = rows.weight @ score(mean, variance + left[:, None], rows.labels)
+    by_mean, by_variance, by_left, *by_own = torch.autograd.grad(value, inputs)
+    if by_own:
+        by_targets.index_add_(1, rows.labels, torch.stack(by_own))
+    return value.item(), by_mean, by_variance, by_left, by_targets
+
+
 def _weighted_gram(features: Float[Tensor, "n e"], weight: Float[Tensor, " n"]) -> Float[Tensor, "e e"]:
-    """The Gram matrix of rows with weights that are nearly all negative; what is not, is rare."""
+    """The Gram matrix of rows with weights that are mostly negative."""
     halfway = weight.clamp_max(0.0).neg().sqrt()[:, None] * features
     gram = product(halfway.mT, halfway).neg_()  # a matrix times its own transpose, in half of the time
     positive = weight > 0.0

@@ -15,17 +15,17 @@ from torch import Tensor
 
 from gaussify._estimators import LabelParameters, plain
 from gaussify.gp._choice import LabelChoice, choose_label, first_choice, have_other_targets, is_better, make_table
-from gaussify.gp._expectation import sampled_expectation
+from gaussify.gp._expectation import log_predictive, sampled_expectation, tempered
 from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import first_scales, make_kernel
 from gaussify.gp._learning import (
-    ElboFamily,
-    ElboRound,
+    LabelFamily,
+    Round,
     SearchSettings,
     learn_exact,
-    learn_exact_elbo,
+    learn_exact_with_labels,
     learn_sparse,
-    learn_sparse_elbo,
+    learn_sparse_with_labels,
     with_more_points,
 )
 from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, SparseModel
@@ -34,8 +34,7 @@ from gaussify.gp._parameters import Given, Objective
 from gaussify.gp._search import SearchReport
 from gaussify.likelihoods import LikelihoodMethod
 
-_EXACT_MODEL = "exact model with {}, "
-_MOST_STEPS = 4  # of alpha_eps by a factor of two, one way
+_N_ROUNDS = 4  # of a search, after each of which rows held out may end it
 _HELD_OUT_SHARE = 0.25  # of the rows, up to which they are left out of the search
 
 _Start = Sequence[tuple[Kernel, Float[Tensor, "m d"]]]  # kernels and inducing points that a search sets out from
@@ -110,10 +109,11 @@ class _Fit(NamedTuple):
         found = []
         for choice in self.first_choices():
             (kernel,) = self.exact_start(choice)[0].kernels
-            settings = self.settings._replace(title=_EXACT_MODEL.format(choice.method))
-            found.append((choice.method, *learn_exact_elbo(rows, self.elbo_family(choice), kernel, settings)))
+            settings = self.settings._replace(title=_title(given.objective, choice))
+            family = self.family(given.objective, choice)
+            found.append((choice.method, *learn_exact_with_labels(rows, family, kernel, settings)))
         method, model, alpha_eps, report = max(found, key=lambda own: own[-1].value)
-        return Found(model, self.choose(model, self.label(method, alpha_eps)), [report], Objective.ELBO)
+        return Found(model, self.choose(model, self.label(method, alpha_eps)), [report], given.objective)
 
     def exact_start(self, first: LabelChoice) -> tuple[ExactModel, list[SearchReport]]:
         """By the evidence, with the first targets."""
@@ -133,9 +133,9 @@ class _Fit(NamedTuple):
                 again = self.search(searched, found.start, found.choice, given.label, _again_with(found.choice))
                 found = again if is_better(again.choice, found.choice) else found
         else:
-            found = _ElboSearch(self, searched, first).run(start)
+            found = self.search_with_labels(searched, start, first)
             for other in other_methods:
-                own = _ElboSearch(self, searched, other).run(self.sparse_start(searched, other))
+                own = self.search_with_labels(searched, self.sparse_start(searched, other), other)
                 found = own if self.prefers(own, found) else found
         if given.n_inducing_predict is not None:
             features = with_more_points(found.features, given.n_inducing_predict, searched, given.seed)
@@ -168,7 +168,7 @@ class _Fit(NamedTuple):
         return self.judged(features, label, reports, Objective.MATCHED)
 
     def prefers(self, a: _FoundSparse, b: _FoundSparse) -> bool:
-        """Whether the first is better, by rows that no search has seen, or else by the bound on the exact model."""
+        """Whether the first is better, by rows that no search has seen, or else by the objective."""
         return is_better(a.choice, b.choice) if self.holds_out else a.reports[0].value > b.reports[0].value
 
     def first_choices(self) -> list[LabelChoice]:
@@ -177,16 +177,61 @@ class _Fit(NamedTuple):
         each = [label._replace(method=method) for method in label.methods(n_classes)]
         return [first_choice(own, n_classes, many_rows=self.holds_out) for own in each]
 
-    def elbo_family(self, first: LabelChoice) -> ElboFamily:
+    def search_with_labels(self, searched: SortedRows, start: _Start, first: LabelChoice) -> _FoundSparse:
+        """By the collapsed bound with the targets of one method, then by the objective, which learns targets along.
+
+        Rows held out end a search before they are predicted worse. As the bound on the exact model may rise while
+        predictions get worse, the search then goes on by the log-likelihood of each row given all others.
+        """
+        given = self.given
+        best = self.search(searched, start, first, self.label(first.method, first.alpha_eps))
+        best = self.follow(given.objective, searched, best)
+        if given.objective is Objective.ELBO and self.holds_out:
+            best = self.follow(Objective.LEAVE_ONE_OUT, searched, best)
+        if best.learnt_by is not given.objective:
+            (end,) = self.rounds(given.objective, searched, best, max_iter=0)
+            best = best._replace(reports=[best.reports[0]._replace(value=end.report.value)])
+        return best
+
+    def follow(self, objective: Objective, searched: SortedRows, best: _FoundSparse) -> _FoundSparse:
+        """What an objective of the exact likelihood leads to from there on, as long as rows held out agree."""
+        for features, alpha_eps, report in self.rounds(objective, searched, best, self.given.max_iter):
+            own = self.judged([features], self.label(best.choice.method, alpha_eps), [report], objective)
+            if self.holds_out and not is_better(own.choice, best.choice):
+                break
+            best = own
+        return best
+
+    def rounds(self, objective: Objective, searched: SortedRows, start: _FoundSparse, max_iter: int) -> Iterator[Round]:
+        ((kernel, points),) = start.start
+        return learn_sparse_with_labels(
+            searched,
+            self.family(objective, start.choice),
+            (kernel, points),
+            self.settings._replace(title=_title(objective, start.choice), max_iter=max_iter),
+            learn_points=self.given.learn_inducing,
+            batch_size=self.given.batch_size,
+            seed=self.given.seed,
+            n_rounds=_N_ROUNDS if self.holds_out else 1,
+        )
+
+    def family(self, objective: Objective, first: LabelChoice) -> LabelFamily:
+        """What an objective of the exact likelihood needs to know, to begin with this choice."""
         given, n_classes, method = self.given, self.rows.n_classes, first.method
         likelihood = given.label.likelihood(n_classes, method, first.alpha_eps)
-        return ElboFamily(
+        leaves_out = objective is Objective.LEAVE_ONE_OUT
+        if leaves_out:  # unlike the bound, predictions have a temperature
+            score = tempered(log_predictive(likelihood, given.n_samples, given.seed), given.label.temperature or 1.0)
+        elif given.n_samples is None:
+            score = likelihood.expected_log_prob
+        else:
+            score = sampled_expectation(likelihood, given.n_samples, given.seed)
+        return LabelFamily(
             lambda alpha_eps: given.label.likelihood(n_classes, method, alpha_eps).target_table(),
-            likelihood.expected_log_prob
-            if given.n_samples is None
-            else sampled_expectation(likelihood, given.n_samples, given.seed),
+            score,
             first.alpha_eps.expand(n_classes) if given.label.alpha_per_class else first.alpha_eps,
             learns_alpha=given.label.alpha_eps is None,
+            leaves_out=leaves_out,
         )
 
     def judged(
@@ -212,69 +257,8 @@ class _Fit(NamedTuple):
         return self.given.label._replace(method=method, alpha_eps=alpha_eps)
 
 
-class _ElboSearch(NamedTuple):
-    """With the targets of one method: by the collapsed bound, then by that on the exact model."""
-
-    fit: _Fit
-    searched: SortedRows
-    first: LabelChoice
-
-    def run(self, start: _Start) -> _FoundSparse:
-        """Follow the bound on the exact model for as long as rows held out are predicted better.
-
-        Where they never are, the search goes on by the collapsed bound, with targets of whatever alpha_eps leads to
-        hyperparameters that predict them better: halved, or else doubled, for as long as it does.
-        """
-        fit, first = self.fit, self.first
-        best = begin = self.by_evidence(start, first)
-        for features, alpha_eps, report in self.by_bound(begin, fit.given.max_iter):
-            own = fit.judged([features], fit.label(first.method, alpha_eps), [report], Objective.ELBO)
-            if fit.holds_out and not is_better(own.choice, best.choice):
-                break  # the bound may rise while predictions get worse
-            best = own
-        if best is begin:
-            best = self.on_by_evidence(begin) if fit.given.max_iter > 0 else begin
-            (bound,) = self.by_bound(best, max_iter=0)
-            best = best._replace(reports=[best.reports[0]._replace(value=bound.report.value)])
-        return best
-
-    def on_by_evidence(self, begin: _FoundSparse) -> _FoundSparse:
-        again = self.by_evidence(begin.start, self.first, again=True)
-        best = again if is_better(again.choice, begin.choice) else begin
-        if self.fit.given.label.alpha_eps is not None or self.first.method is LikelihoodMethod.GAUSS:
-            return best
-        smaller = self.along(0.5, best)
-        return smaller if smaller is not best else self.along(2.0, best)
-
-    def along(self, factor: float, best: _FoundSparse) -> _FoundSparse:
-        """What is found with alpha_eps times this factor, time and again, while that is better."""
-        targets = self.first
-        for _ in range(_MOST_STEPS):
-            targets = targets._replace(alpha_eps=factor * targets.alpha_eps)
-            own = self.by_evidence(best.start, targets, again=True)
-            if not is_better(own.choice, best.choice):
-                break
-            best = own
-        return best
-
-    def by_evidence(self, start: _Start, targets: LabelChoice, *, again: bool = False) -> _FoundSparse:
-        fit = self.fit
-        # other targets may suit the hyperparameters better than those they were learnt with
-        alpha_eps = fit.given.label.alpha_eps if fit.holds_out else targets.alpha_eps
-        title = _again_with(targets) if again else ""
-        return fit.search(self.searched, start, targets, fit.label(targets.method, alpha_eps), title)
-
-    def by_bound(self, start: _FoundSparse, max_iter: int) -> Iterator[ElboRound]:
-        fit, (features,) = self.fit, start.features
-        return learn_sparse_elbo(
-            self.searched,
-            fit.elbo_family(start.choice),
-            (features.kernel, features.points),
-            fit.settings._replace(title=_EXACT_MODEL.format(self.first.method), max_iter=max_iter),
-            learn_points=fit.given.learn_inducing,
-            batch_size=fit.given.batch_size,
-            seed=fit.given.seed,
-        )
+def _title(objective: Objective, choice: LabelChoice) -> str:
+    return f"{objective} with {choice.method}, "
 
 
 def _again_with(targets: LabelChoice) -> str:

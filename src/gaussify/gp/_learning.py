@@ -12,10 +12,18 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
+from gaussify._estimators import LEAST_ALPHA
 from gaussify.gp._choice import log_prior_of_alpha
-from gaussify.gp._elbo import accumulate_elbo, dense_elbo, elbo_value
+from gaussify.gp._elbo import (
+    accumulate_elbo,
+    accumulate_leave_one_out,
+    dense_elbo,
+    dense_leave_one_out,
+    elbo_value,
+    leave_one_out_value,
+)
 from gaussify.gp._exact import exact_evidence
-from gaussify.gp._expectation import ExpectedLogProb
+from gaussify.gp._expectation import RowScore
 from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import add_log_priors
 from gaussify.gp._models import ExactModel, InducingFeatures, split_table
@@ -85,80 +93,80 @@ def learn_sparse(
     return features, reports
 
 
-class ElboFamily(NamedTuple):
-    """What the bound on the exact model needs to know about labels."""
+class LabelFamily(NamedTuple):
+    """What objectives of the exact likelihood, for which targets need not be fixed, have to know about labels."""
 
     targets: Callable[[Tensor], PseudoTargets]
     """The target table for an alpha_eps, with its graph."""
-    expected_log_prob: ExpectedLogProb
+    score: RowScore
+    """Of the exact likelihood: expected log-probabilities, or logarithms of expected ones."""
     alpha_eps: Float[Tensor, "*c"]
     """Where it begins."""
     learns_alpha: bool
+    leaves_out: bool = False
+    """Whether rows are scored given all others, or the score is part of a bound."""
 
 
-class ElboRound(NamedTuple):
-    """What maximises the bound on the exact model, as far as it was followed."""
+class Round(NamedTuple):
+    """What maximises an objective of the exact likelihood, as far as it was followed."""
 
     features: InducingFeatures
     alpha_eps: Float[Tensor, "*c"]
     report: SearchReport
 
 
-def learn_sparse_elbo(
+def learn_sparse_with_labels(
     rows: SortedRows,
-    family: ElboFamily,
+    family: LabelFamily,
     start: tuple[Kernel, Float[Tensor, "m d"]],
     settings: SearchSettings,
     *,
     learn_points: bool,
     batch_size: int | None,
     seed: int,
-) -> Iterator[ElboRound]:
-    """Learn inducing features and alpha_eps of largest bound on the exact model, from ``start`` on.
+    n_rounds: int = 1,
+) -> Iterator[Round]:
+    """Learn inducing features and alpha_eps by an objective of the exact likelihood, from ``start`` on.
 
-    Where expectations are over all rows, there is one round. Otherwise each step is with other rows, and a round may be
-    the last one if there is reason to end.
+    After each round there may be reason to end. Where the objective is not over all rows, each step is with others.
 
     Parameters
     ----------
     batch_size : int or None
-        Rows that expectations are over, or :func:`default_batch`.
+        Rows that the objective is over, or :func:`default_batch`.
     seed : int
         Of the rows.
+    n_rounds : int
+        Into which iterations over all rows are divided.
     """
     k, z, alpha_eps = copy.deepcopy(start[0]), start[1].clone().requires_grad_(learn_points), _LearntAlpha(family)
     n, n_latents = len(rows.labels), family.targets(family.alpha_eps).mean.shape[1]
     batch_size = default_batch(n, n_latents) if batch_size is None else batch_size
     generator = torch.Generator().manual_seed(seed)
+    accumulate = accumulate_leave_one_out if family.leaves_out else accumulate_elbo
+    evaluate = leave_one_out_value if family.leaves_out else elbo_value
 
     def objective() -> float:
         sample = None
         if batch_size < n:
             sample = torch.randperm(n, generator=generator)[:batch_size].sort().values
-        value = accumulate_elbo(
-            k,
-            z,
-            rows,
-            family.targets(alpha_eps()),
-            family.expected_log_prob,
-            constant_variance=CONSTANT_VARIANCE,
-            sample=sample,
-        )
+        table = family.targets(alpha_eps())
+        value = accumulate(k, z, rows, table, family.score, constant_variance=CONSTANT_VARIANCE, sample=sample)
         return value + add_log_priors(k) + alpha_eps.add_log_prior()
 
     def over_all() -> float:
-        table, expected = family.targets(alpha_eps().detach()), family.expected_log_prob
-        value = elbo_value(k, z.detach(), rows, table, expected, constant_variance=CONSTANT_VARIANCE)
+        table = family.targets(alpha_eps().detach())
+        value = evaluate(k, z.detach(), rows, table, family.score, constant_variance=CONSTANT_VARIANCE)
         return value + add_log_priors(k) + alpha_eps.add_log_prior()
 
-    def finished(report: SearchReport) -> ElboRound:
+    def finished(report: SearchReport) -> Round:
         own = copy.deepcopy(k)
         own.zero_grad()
-        return ElboRound(InducingFeatures.of(own, z.detach().clone()), alpha_eps().detach(), report)
+        return Round(InducingFeatures.of(own, z.detach().clone()), alpha_eps().detach(), report)
 
     parameters = [*k.parameters(), z, alpha_eps.parameter]
     if batch_size >= n or settings.max_iter == 0:
-        yield finished(_maximise(objective, parameters, rows, settings, (0, 1)))
+        yield from map(finished, _maximise_in_rounds(objective, parameters, rows, settings, n_rounds))
     else:
         options = _options(rows, settings, settings.title)
         for report in climb(objective, parameters, over_all=over_all, n_rounds=_N_ROUNDS, **options):
@@ -176,15 +184,16 @@ def default_batch(n_rows: int, n_latents: int) -> int:
     return max(_FEWEST_ROWS, -(-2 * n_rows // n_latents))
 
 
-def learn_exact_elbo(
-    rows: SortedRows, family: ElboFamily, kernel: Kernel, settings: SearchSettings
+def learn_exact_with_labels(
+    rows: SortedRows, family: LabelFamily, kernel: Kernel, settings: SearchSettings
 ) -> tuple[ExactModel, Float[Tensor, "*c"], SearchReport]:
-    """Return the exact model of all rows, its kernel, and alpha_eps, of largest bound, learnt from there on."""
+    """Return the exact model of all rows, its kernel, and alpha_eps, by an objective of the exact likelihood."""
     k, alpha_eps = copy.deepcopy(kernel), _LearntAlpha(family)
+    evaluate = dense_leave_one_out if family.leaves_out else dense_elbo
 
     def objective() -> float:
         table, covariance = family.targets(alpha_eps()), k(rows.features).to_dense() + CONSTANT_VARIANCE
-        value = dense_elbo(covariance, rows.labels, table, family.expected_log_prob, rows.weight)
+        value = evaluate(covariance, rows.labels, table, family.score, rows.weight)
         if value.requires_grad:
             value.backward()
         return value.item() + add_log_priors(k) + alpha_eps.add_log_prior()
@@ -196,13 +205,14 @@ def learn_exact_elbo(
 class _LearntAlpha:
     """Alpha_eps by its logarithm, in units in which it moves faster than other parameters; or as it was given."""
 
-    def __init__(self, family: ElboFamily) -> None:
+    def __init__(self, family: LabelFamily) -> None:
         self._given = None if family.learns_alpha else family.alpha_eps
-        self.parameter = (family.alpha_eps.log() / _ALPHA_UNIT).requires_grad_(family.learns_alpha)
+        first = (family.alpha_eps - LEAST_ALPHA).clamp_min(LEAST_ALPHA)
+        self.parameter = (first.log() / _ALPHA_UNIT).requires_grad_(family.learns_alpha)
 
     def __call__(self) -> Float[Tensor, "*c"]:
         """Return it with its graph."""
-        return (_ALPHA_UNIT * self.parameter).exp() if self._given is None else self._given
+        return LEAST_ALPHA + (_ALPHA_UNIT * self.parameter).exp() if self._given is None else self._given
 
     def add_log_prior(self) -> float:
         """Return the log-density of a broad prior, for where the bound says nothing, and add its gradient."""
@@ -236,6 +246,37 @@ def _maximise(
     number, n_searches = place
     title = settings.title + (f"kernel {number + 1} of {n_searches}, " if n_searches > 1 else "")
     return maximise(objective, parameters, **_options(rows, settings, title))
+
+
+def _maximise_in_rounds(
+    objective: Callable[[], float],
+    parameters: list[Tensor],
+    rows: SortedRows,
+    settings: SearchSettings,
+    n_rounds: int,
+) -> Iterator[SearchReport]:
+    """Report after each round on all iterations so far."""
+    options, so_far = _options(rows, settings, settings.title), SearchReport(-np.inf, 0, 0, 0, False, 0.0)
+    hear = options.pop("report")
+
+    def report(iteration: int, value: float) -> None:
+        if hear is not None:
+            hear(so_far.n_iterations + iteration, value)
+
+    for end in sorted({settings.max_iter * part // n_rounds for part in range(1, n_rounds + 1)}):
+        done = so_far.n_iterations
+        own = maximise(objective, parameters, **options | {"max_iter": end - done}, report=report)
+        so_far = SearchReport(
+            own.value,
+            done + own.n_iterations,
+            so_far.n_evaluations + own.n_evaluations,
+            so_far.n_restarts + own.n_restarts,
+            own.converged,
+            so_far.seconds + own.seconds,
+        )
+        yield so_far
+        if own.converged:
+            break
 
 
 def _options(rows: SortedRows, settings: SearchSettings, title: str) -> dict[str, Any]:

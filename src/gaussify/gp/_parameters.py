@@ -30,6 +30,8 @@ class Objective(StrEnum):
     """Evidence of the Gaussian model, or the collapsed bound on it."""
     ELBO = "elbo"
     """Bound on the evidence of the exact model, with the posterior of the Gaussian model as the variational family."""
+    LEAVE_ONE_OUT = "leave-one-out"
+    """Log-likelihood of each row by the exact model, given the posterior of the Gaussian model of all others."""
 
 
 Verbosity = bool | Callable[[str, int, float], None]
@@ -140,14 +142,15 @@ def checked_parameters(estimator: BaseEstimator) -> Given:
             f"{n_predict} and {n_inducing}."
         )
     objective = read.option("objective", Objective)
-    if label.alpha_per_class and objective is not Objective.ELBO:
+    if label.alpha_per_class and objective is Objective.MATCHED:
         raise InvalidArgumentError(
-            f"alpha_eps='{PER_CLASS}' of {owner} needs objective='elbo', which learns it; give the numbers, or 'auto'."
+            f"alpha_eps='{PER_CLASS}' of {owner} needs objective='elbo' or 'leave-one-out', which learn it; give the "
+            "numbers, or 'auto'."
         )
-    if objective is Objective.ELBO and not read.truth("shared_kernel"):
+    if objective is not Objective.MATCHED and not read.truth("shared_kernel"):
         raise InvalidArgumentError(
-            f"objective='elbo' of {owner} needs shared_kernel=True, as its expectations are over all latents of a row; "
-            "objective='matched' takes either."
+            f"objective='{objective}' of {owner} needs shared_kernel=True, as its expectations are over all latents of "
+            "a row; objective='matched' takes either."
         )
     return Given(
         label,

@@ -48,7 +48,7 @@ from torch import Tensor
 
 from gaussify._numerics import product, worker_threads
 from gaussify.gp._cross import cross_kernel
-from gaussify.gp._expectation import Expectation, ExpectedLogProb, accumulate_expectation, tempered
+from gaussify.gp._expectation import Expectation, RowScore, accumulate_expectation, tempered
 from gaussify.gp._kernels import add_log_priors
 from gaussify.gp._models import InducingFeatures, Latents, SparseModel, SparsePosterior
 from gaussify.gp._objective import SortedRows, factorise
@@ -158,7 +158,7 @@ class VariationalTrainer:
     def __init__(
         self,
         rows: SortedRows,
-        expected_log_prob: ExpectedLogProb,
+        expected_log_prob: RowScore,
         start: Start,
         settings: TrainingSettings = TrainingSettings(),  # noqa: B008, it is immutable
     ) -> None:
@@ -305,7 +305,7 @@ def expectation_of_rows(
     points: Float[Tensor, "m d"],
     rows: SortedRows,
     q: GaussianPosterior,
-    expected_log_prob: ExpectedLogProb,
+    expected_log_prob: RowScore,
 ) -> Expectation:
     """Return the expectation, and add its gradient to ``.grad`` of inducing points and kernel parameters.
 
@@ -332,7 +332,7 @@ def expectation_of_rows(
     return found
 
 
-def _concave(expected_log_prob: ExpectedLogProb) -> ExpectedLogProb:
+def _concave(expected_log_prob: RowScore) -> RowScore:
     """The same, without derivatives by variances above zero: rounding must not make a precision negative."""
 
     def expected(mean: Tensor, variance: Tensor, labels: Tensor) -> Tensor:
