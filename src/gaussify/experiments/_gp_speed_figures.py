@@ -114,7 +114,7 @@ _PANELS: dict[tuple[str, str], Callable[[Any, list[Record]], None]] = {
     ("objective", "seconds"): partial(_bars, "seconds", "objective and gradient", "seconds"),
     ("objective", "peak_gibibytes"): partial(_bars, "peak_gibibytes", "peak memory of the process", "GiB"),
     ("number of classes", "seconds"): _draw_classes,
-    ("bound on the exact model", "seconds"): partial(_bars, "seconds", "by objective", "seconds"),
+    ("exact likelihood", "seconds"): partial(_bars, "seconds", "by objective", "seconds"),
     ("share of peak", "share_of_peak"): partial(_bars, "share_of_peak", "operations a second", "share of the largest"),
 }
 

@@ -7,7 +7,8 @@ r"""The bound on the exact model as the objective, beside the evidence of the Ga
 - ``elbo``: :class:`~gaussify.GPClassifier` with ``objective="elbo"`` and ``alpha_eps="per-class"``, without a grid. Of
   the methods the one counts, for each split, that best predicts training rows which took no part in the search: what
   ``method="auto"`` does. With these many rows the bound is followed while it leads to better predictions of rows held
-  out; ``learnt_by`` says whether it did.
+  out, and then the log-likelihood of each row given all others; ``learnt_by`` says which of them, or of the evidence
+  before, had the last word.
 
 All with the same splits and scaling of inputs (by rank for ``eeg``, where four rows lie far out), and with temperatures
 chosen by leaving rows out, or the paper's of one. The bound is that on the evidence of the exact model which the
@@ -222,7 +223,7 @@ def _fill_panel(axis: Any, records: list[Record], metric: str) -> None:
 
 
 _COMMON: dict[str, Any] = {
-    "n_searches": {"elbo": 1, "matched": 2, _LONGER: 8},  # of max_iter iterations; elbo itself has up to eight
+    "n_searches": {"elbo": 1, "matched": 2, _LONGER: 8},  # of max_iter iterations; elbo itself has up to three
     "longer": {},
     "scaling": {"eeg": "quantile"},
     "temperatures": ["chosen", "one"],

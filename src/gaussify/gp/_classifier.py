@@ -77,24 +77,24 @@ class GPClassifier(StreamingClassifier):
     n_inducing : int or None
         Number of inducing points, or of distinct rows if these are fewer; None is the exact model, for up to a few
         thousand rows.
-    objective : {"matched", "elbo"}
-        What hyperparameters maximise: the evidence of the Gaussian model, or Titsias' bound on it; or, from there on,
-        the bound on the evidence of the exact model that the posterior of the Gaussian model gives, which learns
-        ``alpha_eps`` along (unless it is given). With inducing points and many rows, some rows have no say in that
-        search: it begins with the ``alpha_eps`` that predicts them best, and ends before they are predicted worse, as
-        a higher bound need not mean better predictions. If that is at once, the search goes on by the evidence, with
-        targets of half (or twice) the ``alpha_eps`` for as long as that makes these predictions better.
+    objective : {"matched", "elbo", "leave-one-out"}
+        What hyperparameters maximise: ``"matched"`` the evidence of the Gaussian model, or Titsias' bound on it. From
+        there on, with the exact likelihood and ``alpha_eps`` learnt along (unless it is given): ``"elbo"`` the bound on
+        the evidence of the exact model that the posterior of the Gaussian model gives, ``"leave-one-out"`` the
+        log-likelihood of each row given all others. With inducing points and many rows, some rows have no say in
+        such a search, which ends before they are predicted worse; as that happens while the bound still rises,
+        ``"elbo"`` then goes on by leaving rows out, and keeps what predicts them best.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
-        ``criterion``. With ``objective="elbo"`` hyperparameters are learnt with each, and compared by rows that no
-        search has seen, or where rows are few by their bounds.
+        ``criterion``. With other objectives than ``"matched"`` hyperparameters are learnt with each, and compared by
+        rows that no search has seen, or where rows are few by the objective.
     alpha_eps : float, one per class, "auto" or "per-class"
         Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.1 (from many rows
         with 0.02 for ``"variational"`` and 0.001 for ``"moment-ori"``), and predictions go from 0.1 along a grid from
         0.001 to 1 for as long as ``criterion`` improves, and with few rows a broad prior. With many rows,
         hyperparameters are then learnt on with the method and number that were chosen, and kept if ``criterion``
-        improves, by rows that no search has seen. With ``objective="elbo"`` it is learnt along, one number or
-        (``"per-class"``) one for each class.
+        improves, by rows that no search has seen. With other objectives than ``"matched"`` it is learnt along, one
+        number or (``"per-class"``) one for each class.
     temperature : float or "auto"
         Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     scaling : {"standard", "quantile", None}
@@ -123,19 +123,19 @@ class GPClassifier(StreamingClassifier):
     sample_size : int
         How many rows that is computed on, at most.
     batch_size : int or None
-        For ``objective="elbo"``, over how many rows expectations are taken: if not over all, each step of the search is
-        with others. By default, so many that the time does not grow with the number of classes: all for two classes,
-        2/n_classes of them for more, and at least 1000. Exact models take all.
+        For other objectives than ``"matched"``, over how many rows expectations are taken: if not over all, each step
+        of the search is with others. By default, so many that the time does not grow with the number of classes: all
+        for two classes, 2/n_classes of them for more, and at least 1000. Exact models take all.
     expectation : "quadrature" or int
-        For ``objective="elbo"``, how expectations of the log-likelihood are computed: to full precision, or with so
-        many samples of the latents, always the same.
+        For other objectives than ``"matched"``, how expectations under latents are computed: to full precision, or
+        with so many samples of the latents, always the same.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
         How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     verbose : bool or callable
         Whether to print the progress of the search; or what to call after each iteration instead, with the title of the
         search, the number of the iteration and the objective.
     random_state : int
-        Seed of the first inducing points, and with ``objective="elbo"`` of rows for each step and of samples.
+        Seed of the first inducing points, and of the rows and samples of ``batch_size`` and ``expectation``.
 
     Attributes
     ----------
@@ -150,11 +150,11 @@ class GPClassifier(StreamingClassifier):
     score_ : float
         Mean log-likelihood of a row by ``criterion``, with these numbers.
     objective_value_ : float
-        At the hyperparameters that were learnt: evidence or (``objective="elbo"``) bound of the rows that they were
-        learnt from, and the log-density of their priors. Either is of the model at temperature one.
-    objective_ : {"matched", "elbo"}
-        By which the hyperparameters that were kept were learnt: with ``objective="elbo"`` and many rows, "matched" if
-        the bound never led to better predictions.
+        Value of ``objective`` at the hyperparameters that were learnt, of the rows that they were learnt from, and the
+        log-density of their priors. Evidence and bound are of the model at temperature one.
+    objective_ : {"matched", "elbo", "leave-one-out"}
+        By which the hyperparameters that were kept were learnt: what ``objective`` says, or with many rows what led to
+        better predictions.
     search_ : list of SearchReport
         How the search that was kept went, for each kernel.
     n_iter_ : int
