@@ -11,14 +11,14 @@ from pyarrow import parquet
 import gaussify.tables._files as files
 from gaussify.exceptions import TableError
 from gaussify.tables import open_table, read_table, write_rows
-from gaussify.tables._columns import cleaned
+from gaussify.tables._columns import clean
 
 ROWS = {"name": ["Ann", "Bob, the second", None], "age": ["31", None, "7.5"]}
 CSV = 'name,age\nAnn,31\n"Bob, the second",\nNA, 7.5 \n'
 
 
 def cells_of(table):
-    return {name: cleaned(table.column(name).combine_chunks()).to_pylist() for name in table.column_names}
+    return {name: clean(table.column(name).combine_chunks()).to_pylist() for name in table.column_names}
 
 
 def write(path, content):

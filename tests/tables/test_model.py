@@ -15,10 +15,10 @@ from gaussify.tables import (
     FitOptions,
     ModelKind,
     TableModel,
-    evaluated,
+    evaluate_rows,
     fit_like,
     fit_table,
-    predicted,
+    predict_rows,
     report_html,
 )
 from gaussify.tables._training import split_rows
@@ -79,7 +79,7 @@ def test_labels_do_not_depend_on_how_they_are_stored():
     for typed, text in (((x > 0.0), ["True", "False"]), ((x > 0.0) * 1.0, ["1.0", "0.0"])):
         model = fit_table({"x": x, "y": typed}, "y", FitOptions(model="linear", compare=False)).model
         words = np.where(x > 0.0, *text)
-        assert evaluated(model, [{"x": x, "y": words}])[0].accuracy > 0.9
+        assert evaluate_rows(model, [{"x": x, "y": words}])[0].accuracy > 0.9
         model.learn(iter([{"x": x, "y": words}]), "more")
         assert len(model.classes) == 2
 
@@ -146,7 +146,7 @@ def test_rows_without_a_label_are_passed_over_and_classes_may_be_new(model):
     n_learnt = model.learn(iter([NEW.drop_columns(["species"]).append_column("species", species)]), "more")
     assert n_learnt == 2
     assert model.classes.tolist() == ["dodo", "emu", "kiwi", "moa"]
-    assert predicted(model, NEW).num_columns == 4 + 4
+    assert predict_rows(model, NEW).num_columns == 4 + 4
     with pytest.raises(TableError, match="has no row with a label in column 'species'"):
         model.learn(iter([NEW.slice(0, 0)]), "nothing")
 
@@ -204,7 +204,7 @@ def test_a_damaged_file_is_refused(model, tmp_path):
 
 
 def test_predictions_have_labels_probabilities_and_uncertainties(model):
-    rows = predicted(model, NEW, kept=["bird"]).to_pydict()
+    rows = predict_rows(model, NEW, kept=["bird"]).to_pydict()
     assert list(rows) == [
         "bird",
         "predicted",
@@ -225,11 +225,11 @@ def test_predictions_have_labels_probabilities_and_uncertainties(model):
 def test_a_column_to_keep_must_not_hide_a_prediction(model):
     table = NEW.append_column("P(emu)", pa.array(np.zeros(60)))
     with pytest.raises(TableError, match=r"The column 'P\(emu\)' cannot be kept"):
-        predicted(model, table, kept=["P(emu)"])
+        predict_rows(model, table, kept=["P(emu)"])
 
 
 def test_scores_are_those_of_all_batches_together(model):
-    score, n_rows = evaluated(model, NEW.to_batches(max_chunksize=7))
+    score, n_rows = evaluate_rows(model, NEW.to_batches(max_chunksize=7))
     labels = np.searchsorted(model.classes, NEW.column("species").to_pylist())
     probs = model.predict_proba(NEW)
     assert n_rows == 60
@@ -242,7 +242,7 @@ def test_scores_are_those_of_all_batches_together(model):
 def test_labels_that_the_model_does_not_know_are_no_test_of_it(model):
     other = NEW.drop_columns(["species"]).append_column("species", pa.array(["dodo"] * 60))
     with pytest.raises(TableError, match="the label 'dodo', which the model does not know"):
-        evaluated(model, [other])
+        evaluate_rows(model, [other])
 
 
 @pytest.mark.parametrize(

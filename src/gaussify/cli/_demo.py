@@ -78,7 +78,7 @@ def _fit_table(tables: Any, folder: Path) -> list[dict[str, Any]]:
     table = pa.table(columns | {"diagnosis": data.target_names[data.target]})
     fitted = tables.fit_table(table, "diagnosis", source="breast cancer")
     tables.save_fitted(fitted, folder, "the breast cancer table of scikit-learn")
-    return tables.score_rows(fitted.scores)
+    return tables.tabulate_scores(fitted.scores)
 
 
 def _label_table() -> list[dict[str, float | str]]:

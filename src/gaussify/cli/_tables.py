@@ -119,7 +119,7 @@ def fit(
         }
         _print_json(answer)
         return
-    print_table(tables.score_rows(fitted.scores))
+    print_table(tables.tabulate_scores(fitted.scores))
     if verbose:
         print_table([{"": key, " ": value} for key, value in facts.items()])
         print_table([{"column": c.name, "holds": str(c.kind), "": c.describe()} for c in fitted.model.encoder.columns_])
@@ -162,7 +162,7 @@ def predict(
         def predictions() -> Iterator[Any]:
             nonlocal n_rows
             for batch in reader.batches:
-                yield tables.predicted(loaded, batch, kept)
+                yield tables.predict_rows(loaded, batch, kept)
                 n_rows += batch.num_rows
                 new.update(loaded.encoder.n_new_levels(batch))
                 report(f"{n_rows:,} rows", 0.0)
@@ -223,12 +223,12 @@ def evaluate(model: Model, table: Table, as_json: Json = False) -> None:
     with tables.open_table(table) as reader, _progress(quiet=as_json) as report:
         tables.require_column(loaded.target, reader.names, because="which holds the labels")
         report("predict", 0.0)
-        score, n_rows = tables.evaluated(loaded, reader.batches)
+        score, n_rows = tables.evaluate_rows(loaded, reader.batches)
     if as_json:
         values = {name: value for name, value in score._asdict().items() if name not in ("name", "seconds")}
         _print_json({"n_rows": n_rows, **values})
         return
-    (row,) = tables.score_rows([score])
+    (row,) = tables.tabulate_scores([score])
     print_table([row | {"rows": n_rows}])
 
 

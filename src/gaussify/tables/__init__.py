@@ -13,8 +13,8 @@ from gaussify.tables._files import (
     read_table,
     write_rows,
 )
-from gaussify.tables._model import MODEL_FILE, REPORT_FILE, LabelledRows, LearntRows, TableModel, labelled
-from gaussify.tables._predicting import evaluated, predicted
+from gaussify.tables._model import MODEL_FILE, REPORT_FILE, LabelledRows, LearntRows, TableModel, take_labelled
+from gaussify.tables._predicting import evaluate_rows, predict_rows
 from gaussify.tables._report import describe, report_html, save_fitted
 from gaussify.tables._training import (
     FitOptions,
@@ -24,7 +24,7 @@ from gaussify.tables._training import (
     Score,
     fit_like,
     fit_table,
-    score_rows,
+    tabulate_scores,
 )
 
 __all__ = [
@@ -45,17 +45,17 @@ __all__ = [
     "TableReader",
     "as_table",
     "describe",
-    "evaluated",
+    "evaluate_rows",
     "fit_like",
     "fit_table",
-    "labelled",
     "learn_column",
     "open_table",
-    "predicted",
+    "predict_rows",
     "read_table",
     "report_html",
     "require_column",
     "save_fitted",
-    "score_rows",
+    "tabulate_scores",
+    "take_labelled",
     "write_rows",
 ]

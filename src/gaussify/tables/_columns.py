@@ -402,12 +402,12 @@ def as_truth(cells: pa.Array) -> Float[np.ndarray, " n"] | None:
     return np.where(words.is_null().to_numpy(zero_copy_only=False), np.nan, _floats(is_true))
 
 
-def cleaned(cells: pa.Array) -> pa.Array:
+def clean(cells: pa.Array) -> pa.Array:
     """Return text without blanks around it, null for words that mean a missing cell; other cells as they are.
 
     Examples
     --------
-    >>> cleaned(pa.array([" a", " NA ", None])).to_pylist()
+    >>> clean(pa.array([" a", " NA ", None])).to_pylist()
     ['a', None, None]
     """
     if not _is_text(cells.type):

@@ -17,7 +17,7 @@ from gaussify.exceptions import InvalidArgumentError, TableError
 from gaussify.gp import GPClassifier
 from gaussify.likelihoods import ProbabilityUncertainty
 from gaussify.linear import BayesianLogisticRegression
-from gaussify.tables._columns import as_words, cleaned
+from gaussify.tables._columns import as_words, clean
 from gaussify.tables._encoder import TableEncoder, as_table, require_column
 
 MODEL_FILE = "model.safetensors"
@@ -133,7 +133,7 @@ class TableModel:
         """
         n_rows = 0
         for batch in batches:
-            rows, labels, _ = labelled(as_table(batch), self.target)
+            rows, labels, _ = take_labelled(as_table(batch), self.target)
             if len(labels):
                 self.classifier.partial_fit(self.encoder.transform(rows), labels)
             n_rows += len(labels)
@@ -214,17 +214,17 @@ class LabelledRows(NamedTuple):
     """Of the rows in the table, from 1 on."""
 
 
-def labelled(table: pa.Table, target: str) -> LabelledRows:
+def take_labelled(table: pa.Table, target: str) -> LabelledRows:
     """Return the rows that have a label.
 
     Examples
     --------
-    >>> rows, labels, numbers = labelled(pa.table({"x": [1, 2, 3], "y": ["a", None, "b"]}), "y")
+    >>> rows, labels, numbers = take_labelled(pa.table({"x": [1, 2, 3], "y": ["a", None, "b"]}), "y")
     >>> rows.to_pydict(), labels, numbers
     ({'x': [1, 3]}, array(['a', 'b'], dtype='<U1'), array([1, 3]))
     """
     require_column(target, table.column_names)
-    words = as_words(cleaned(table.column(target).combine_chunks()))
+    words = as_words(clean(table.column(target).combine_chunks()))
     known = words.is_valid()
     labels = np.array(words.filter(known).to_pylist(), dtype=str)
     return LabelledRows(table.drop_columns([target]).filter(known), labels, 1 + np.flatnonzero(known))

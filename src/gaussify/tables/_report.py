@@ -21,7 +21,7 @@ from gaussify.plotting import (
 )
 from gaussify.tables._columns import ColumnKind
 from gaussify.tables._model import REPORT_FILE, TableModel
-from gaussify.tables._training import FittedTable, HeldOut, score_rows
+from gaussify.tables._training import FittedTable, HeldOut, tabulate_scores
 
 _RIGHT, _WRONG = "#0072B2", "#D55E00"
 _MOST_DRAWN = 30  # classes
@@ -86,7 +86,7 @@ def _scores(page: Page, fitted: FittedTable) -> None:
         "rows to learn from": f"{fitted.n_train:,}",
         "rows held out": f"{len(fitted.held_out.labels):,}",
     }
-    rows = score_rows(fitted.scores)
+    rows = tabulate_scores(fitted.scores)
     best = int(np.argmin([score.nll for score in fitted.scores]))
     parts = [tiles_html(numbers)]
     if len(rows) > 1:

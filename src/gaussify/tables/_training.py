@@ -22,7 +22,7 @@ from gaussify.exceptions import TableError
 from gaussify.gp import GPClassifier
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.tables._encoder import TableEncoder, as_table
-from gaussify.tables._model import Classifier, LearntRows, TableModel, labelled
+from gaussify.tables._model import Classifier, LearntRows, TableModel, take_labelled
 
 _N_INDUCING = 200
 _MOST_COMPARED = 5000  # rows that kinds of models are compared with, and as many that they are compared by
@@ -104,12 +104,12 @@ class Score(NamedTuple):
         return cls(name, accuracy, nll, ece, brier, seconds)
 
 
-def score_rows(scores: Sequence[Score]) -> list[dict[str, Any]]:
+def tabulate_scores(scores: Sequence[Score]) -> list[dict[str, Any]]:
     """Return scores under the names that people read.
 
     Examples
     --------
-    >>> score_rows([Score("coin", 0.5, 0.69, 0.0, 0.5)])
+    >>> tabulate_scores([Score("coin", 0.5, 0.69, 0.0, 0.5)])
     [{'model': 'coin', 'accuracy': 0.5, 'NLL': 0.69, 'ECE': 0.0, 'Brier': 0.5}]
     """
     rows = [
@@ -200,7 +200,7 @@ def fit_table(
     kind, table = check_option(options.model, ModelKind, name="model", owner="FitOptions"), as_table(table)
     if target in options.ignored:
         raise TableError(f"The column {target!r} cannot be both the target and ignored.")
-    rows, labels, numbers = labelled(table, target)
+    rows, labels, numbers = take_labelled(table, target)
     classes, y, counts = np.unique(labels, return_inverse=True, return_counts=True)
     _check_labels(classes, counts, target)
     train, test = split_rows(y, options.test_share, options.seed)
@@ -233,7 +233,7 @@ def fit_table(
         dict(zip(classes.tolist(), counts.tolist(), strict=True)),
         table.num_rows - rows.num_rows,
         compared,
-        relevance(model, X.std(0)),
+        measure_relevance(model, X.std(0)),
     )
 
 
@@ -248,7 +248,7 @@ def fit_like(model: TableModel, table: Any, *, source: str = "") -> TableModel:
     >>> model.merge(shard).n_rows
     18
     """
-    rows, labels, _ = labelled(as_table(table), model.target)
+    rows, labels, _ = take_labelled(as_table(table), model.target)
     if not len(labels):
         raise TableError(f"No row has a label in column {model.target!r}.")
     X = model.encoder.transform(rows)
@@ -260,7 +260,7 @@ def fit_like(model: TableModel, table: Any, *, source: str = "") -> TableModel:
     return TableModel(model.encoder, classifier, model.target, [LearntRows.of(source, len(labels))])
 
 
-def relevance(model: TableModel, spread: Float[np.ndarray, " f"]) -> dict[str, float]:
+def measure_relevance(model: TableModel, spread: Float[np.ndarray, " f"]) -> dict[str, float]:
     r"""Return how much the logits depend on each column, the most relevant one having 1.
 
     Of features of a column j: :math:`\sqrt{\sum_j 1/\ell_j^2}` with the lengthscales of a kernel in standard deviations
