@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gaussify._persistence import replacing
+from gaussify._atomic import replacing
 from gaussify.cli._app import app
 from gaussify.cli._reproduce import print_table, reproduce_steps
 from gaussify.cli._tables import tables_for

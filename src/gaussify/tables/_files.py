@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from gaussify._persistence import replacing
+from gaussify._atomic import replacing
 from gaussify.exceptions import TableError
 
 STANDARD_STREAM = "-"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gaussify._persistence import replacing
+from gaussify._atomic import replacing
 from gaussify._version import __version__
 from gaussify.gp import GPClassifier
 from gaussify.metrics import reliability
