@@ -15,8 +15,7 @@ from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
 from gaussify.cli import app
-from gaussify.cli._tables import Kind
-from gaussify.tables import MODEL_FILE, REPORT_FILE, ModelKind, TableModel, read_table
+from gaussify.tables import MODEL_FILE, REPORT_FILE, FitOptions, TableModel, read_table
 from tables.conftest import make_birds
 
 
@@ -96,7 +95,7 @@ def test_predict_writes_what_the_model_says(folder, tmp_path):
 
 def test_predict_reads_standard_input_and_prints(folder):
     text = (folder / "new.csv").read_bytes()
-    command = [sys.executable, "-m", "gaussify.cli", "predict", str(folder / "birds-model"), "-", "--keep-all"]
+    command = [sys.executable, "-m", "gaussify", "predict", str(folder / "birds-model"), "-", "--keep-all"]
     done = subprocess.run(command, input=text, capture_output=True, check=True)
     printed = csv.read_csv(pa.py_buffer(done.stdout))
     assert printed.num_rows == 50
@@ -107,7 +106,7 @@ def test_predict_reads_standard_input_and_prints(folder):
 def test_a_reader_that_has_enough_is_no_error(folder):
     table = pa.concat_tables([make_birds(50, seed=2).drop_columns(["species"])] * 400)
     csv.write_csv(table, folder / "long.csv")
-    python = f"{sys.executable} -m gaussify.cli"
+    python = f"{sys.executable} -m gaussify"
     command = f"{python} predict {folder / 'birds-model'} {folder / 'long.csv'} | head -n 2"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert len(done.stdout.splitlines()) == 2
@@ -193,8 +192,11 @@ def test_info_tells_what_a_model_is(folder):
     assert answer["history"][0]["source"] == "birds.csv"
 
 
-def test_kinds_of_models_are_those_of_the_package():
-    assert [str(kind) for kind in Kind] == [str(kind) for kind in ModelKind]
+def test_help_shows_the_defaults_of_the_package():
+    text = invoke("fit", "--help", env={"COLUMNS": "200"}).stdout
+    default = FitOptions()
+    for own in (default.model, default.test_share, default.n_inducing, default.max_iter, default.seed):
+        assert f"[default: {own}]" in text
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "update", "evaluate", "merge", "info"])
@@ -246,7 +248,7 @@ def test_mistakes_get_one_sentence_and_exit_code_2(folder, arguments, message):
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.8, 0.9, 0.95, 1.0])
 def test_a_killed_update_leaves_the_old_model_or_the_new_one(folder, model, share):
-    command = [sys.executable, "-m", "gaussify.cli", "update", str(model), str(folder / "more.csv")]
+    command = [sys.executable, "-m", "gaussify", "update", str(model), str(folder / "more.csv")]
     old = (model / MODEL_FILE).read_bytes()
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)

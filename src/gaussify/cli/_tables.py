@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +17,11 @@ from gaussify._optional import import_optional
 from gaussify.cli._app import app
 from gaussify.cli._reproduce import print_table
 from gaussify.exceptions import InvalidArgumentError, TableError
+from gaussify.tables import FitOptions, ModelKind
 
 _NEEDED = ("pyarrow", "matplotlib")
+_DEFAULT = FitOptions()
+_DEFAULT_KIND = ModelKind(_DEFAULT.model)
 
 Table = Annotated[str, typer.Argument(help="CSV, TSV or Parquet, also gzipped; - is standard input.")]
 Model = Annotated[Path, typer.Argument(help="A model folder that 'gaussify fit' has made.")]
@@ -27,36 +29,36 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines inst
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what is done.")]
 
 
-class Kind(StrEnum):
-    """A kind of model, as :class:`gaussify.tables.ModelKind`, which is not loaded for help."""
-
-    AUTO = "auto"
-    LINEAR = "linear"
-    GP = "gp"
-
-
 @app.command()
 def fit(
     table: Table,
     target: Annotated[str | None, typer.Option("--target", "-t", help="The column that holds labels.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Model folder; TABLE-model by default.")] = None,
-    model: Annotated[Kind, typer.Option(help="auto compares both on rows of training set aside.")] = Kind.AUTO,
+    model: Annotated[ModelKind, typer.Option(help="auto compares both on rows of training set aside.")] = _DEFAULT_KIND,
     category: Annotated[
         list[str] | None, typer.Option(help="A column of numbers that are names; may be repeated.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
-    test_share: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of rows held out for the report.")] = 0.2,
+    test_share: Annotated[
+        float, typer.Option(min=0.01, max=0.9, help="Share of rows held out for the report.")
+    ] = _DEFAULT.test_share,
     use_all: Annotated[
         bool, typer.Option("--use-all", help="Learn the rows held out as well, once they are predicted.")
-    ] = False,
-    compare: Annotated[bool, typer.Option(help="Whether to fit other kinds of models to the same rows.")] = True,
-    n_inducing: Annotated[int, typer.Option(min=1, help="Inducing points of a Gaussian process.")] = 200,
-    max_iter: Annotated[int, typer.Option(min=0, help="Iterations of its search.")] = 100,
+    ] = _DEFAULT.use_all,
+    compare: Annotated[
+        bool, typer.Option(help="Whether to fit other kinds of models to the same rows.")
+    ] = _DEFAULT.compare,
+    n_inducing: Annotated[
+        int, typer.Option(min=1, help="Inducing points of a Gaussian process.")
+    ] = _DEFAULT.n_inducing,
+    max_iter: Annotated[int, typer.Option(min=0, help="Iterations of its search.")] = _DEFAULT.max_iter,
     like: Annotated[
         Path | None, typer.Option(help="A model whose columns and hyperparameters to take; for 'merge'.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there already.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the rows held out, and of all else left to chance.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the rows held out, and of all else left to chance.")
+    ] = _DEFAULT.seed,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -82,7 +84,7 @@ def fit(
         base = tables.TableModel.load(like)
         if target not in (None, base.target):
             raise InvalidArgumentError(f"The model in {like} predicts {base.target!r}; leave --target out.")
-        if model is not Kind.AUTO or category or ignore:
+        if model is not ModelKind.AUTO or category or ignore:
             raise InvalidArgumentError(
                 "--like takes all from its model; leave out --model, --category, --ignore, --use-all."
             )
@@ -95,8 +97,16 @@ def fit(
         return
     if target is None:
         raise InvalidArgumentError("gaussify fit needs --target COLUMN: which column holds the labels?")
-    options = tables.FitOptions(
-        tables.ModelKind(model), category or (), ignore or (), test_share, n_inducing, max_iter, compare, use_all, seed
+    options = FitOptions(
+        model=model,
+        categories=category or (),
+        ignored=ignore or (),
+        test_share=test_share,
+        n_inducing=n_inducing,
+        max_iter=max_iter,
+        compare=compare,
+        use_all=use_all,
+        seed=seed,
     )
     with _progress(quiet=as_json) as report:
         report("read", 0.0)

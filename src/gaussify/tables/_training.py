@@ -3,7 +3,6 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,8 +22,8 @@ from gaussify.gp import GPClassifier
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.tables._encoder import TableEncoder, as_table
 from gaussify.tables._model import Classifier, LearntRows, TableModel, take_labelled
+from gaussify.tables._options import FitOptions, ModelKind
 
-_N_INDUCING = 200
 _MOST_COMPARED = 5000  # rows that kinds of models are compared with, and as many that they are compared by
 _BRIEF = 30  # iterations, to compare
 _LEAST_ROWS = 10
@@ -32,46 +31,6 @@ _CLASS_SHARE = 0.5  # of the rows, which there may be classes
 
 Report = Callable[[str, float], None]
 """Called with what is being done, and how much of it is done."""
-
-
-class ModelKind(StrEnum):
-    """What to fit.
-
-    Examples
-    --------
-    >>> [str(kind) for kind in ModelKind]
-    ['auto', 'linear', 'gp']
-    """
-
-    AUTO = "auto"
-    """Whichever predicts rows better that neither has seen."""
-    LINEAR = "linear"
-    """Bayesian logistic regression: in closed form, small, for any number of rows."""
-    GP = "gp"
-    """A sparse Gaussian process."""
-
-
-class FitOptions(NamedTuple):
-    """How to fit.
-
-    Examples
-    --------
-    >>> FitOptions(ModelKind.LINEAR, ignored=["id"]).test_share
-    0.2
-    """
-
-    model: ModelKind | str = ModelKind.AUTO
-    categories: Sequence[str] = ()
-    ignored: Sequence[str] = ()
-    test_share: float = 0.2
-    """Of the rows that are held out."""
-    n_inducing: int = _N_INDUCING
-    max_iter: int = 100
-    compare: bool = True
-    """Whether to fit others to the same rows."""
-    use_all: bool = False
-    """Whether rows held out are learnt in the end, once they have been predicted."""
-    seed: int = 0
 
 
 class Score(NamedTuple):
