@@ -117,6 +117,16 @@ def test_the_kind_of_model_is_the_one_that_predicts_better(monkeypatch):
     assert found["ring"] is GPClassifier
 
 
+@pytest.mark.parametrize("kind", ["linear", "gp"])
+def test_the_progress_of_a_fit_is_told(birds, kind):
+    heard = []
+    options = FitOptions(model=kind, compare=False, max_iter=5, n_inducing=10)
+    fit_table(birds, "species", options, report=lambda what, share: heard.append((what, share)))
+    shares = [share for what, share in heard if what == "fit"]
+    assert len(shares) > 3
+    assert shares == sorted(shares)
+
+
 def test_splits_hold_out_the_same_share_of_each_class_and_leave_none_without_rows():
     y = np.repeat([0, 1, 2], [100, 50, 1])
     train, test = split_rows(y, 0.2, 0)

@@ -3,6 +3,7 @@
 from gaussify._estimators._calibration import (
     ALPHA_GRID,
     FIRST_ALPHA,
+    MOST_ATTEMPTS,
     Criterion,
     LabelledRows,
     as_alpha,
@@ -52,6 +53,7 @@ from gaussify._estimators._weight_space import WeightFeatures, WeightSpace
 __all__ = [
     "ALPHA_GRID",
     "FIRST_ALPHA",
+    "MOST_ATTEMPTS",
     "PER_CLASS",
     "CheckedClassifier",
     "Criterion",

@@ -172,7 +172,7 @@ def fit_table(
     if kind is ModelKind.AUTO:
         kind, compared = _choose(X, y[train], options, report)
     start = time.perf_counter()
-    classifier = _make(kind, X, options, report, "fit").fit(X, labels[train])
+    classifier = _fit(kind, X, labels[train], options, report, "fit")
     seconds = time.perf_counter() - start
     report("predict", 0.0)
     probs = np.zeros((len(test), len(classes)))
@@ -280,12 +280,13 @@ def _check_labels(classes: Any, counts: Any, target: str) -> None:
         )
 
 
-def _make(
-    kind: ModelKind, X: Any, options: FitOptions, report: Report, what: str, *, brief: bool = False
+def _fit(
+    kind: ModelKind, X: Any, labels: Any, options: FitOptions, report: Report, what: str, *, brief: bool = False
 ) -> Classifier:
     report(what, 0.0)
     if kind is ModelKind.LINEAR:
-        return BayesianLogisticRegression(method="auto", random_state=options.seed)
+        linear = BayesianLogisticRegression(method="auto", random_state=options.seed).partial_fit(X, labels)
+        return linear.tune(report=partial(report, what))
     max_iter = min(_BRIEF, options.max_iter) if brief else options.max_iter
     return GPClassifier(
         n_inducing=min(options.n_inducing, len(X)),
@@ -293,7 +294,7 @@ def _make(
         scaling=_scaling(X),
         random_state=options.seed,
         verbose=lambda title, iteration, value: report(what, min(iteration / max(max_iter, 1), 1.0)),
-    )
+    ).fit(X, labels)
 
 
 def _scaling(X: Float[np.ndarray, "n f"]) -> str:
@@ -314,7 +315,7 @@ def _choose(X: Any, y: Any, options: FitOptions, report: Report) -> tuple[ModelK
     judged = judged[np.isin(y[judged], known)]
     nll: dict[str, float] = {}
     for kind in (ModelKind.LINEAR, ModelKind.GP):
-        model = _make(kind, X[fitted], options, report, f"compare: {kind}", brief=True).fit(X[fitted], y[fitted])
+        model = _fit(kind, X[fitted], y[fitted], options, report, f"compare: {kind}", brief=True)
         nll[str(kind)] = metrics.nll(model.predict_proba(X[judged]), np.searchsorted(known, y[judged]))
     return ModelKind(min(nll, key=lambda name: nll[name])), nll
 
