@@ -142,7 +142,7 @@ def test_a_model_like_another_takes_no_options_of_its_own(folder, tmp_path):
     base = folder / "birds-model"
     result = invoke("fit", folder / "more.csv", "--like", base, "-o", tmp_path / "x", "--model", "gp")
     assert result.exit_code == 2
-    assert "--like takes all from its model" in result.stderr
+    assert "--like takes columns and the kind from its model" in result.stderr
 
 
 def test_predict_tells_of_levels_that_are_new(folder, tmp_path):
@@ -161,7 +161,39 @@ def test_update_learns_more_rows(folder, model):
     whole.learn(iter([read_table(folder / "more.csv")]), "more")
     rows = read_table(folder / "new.csv")
     np.testing.assert_allclose(updated.predict_proba(rows), whole.predict_proba(rows), atol=1e-9)
-    assert "in all" in invoke("update", model, folder / "more.csv").stdout
+    again = invoke("update", model, folder / "more.csv")
+    assert "in all" in again.stdout
+    assert "50 rows of a table named more.csv were learnt before" in again.stderr
+
+
+def test_an_update_tells_that_the_report_is_older(folder, model):
+    assert (
+        "report.html does not know of the 50 rows learnt since" in invoke("update", model, folder / "more.csv").stderr
+    )
+    assert "learnt since these scores and the report" in invoke("info", model).stdout
+    assert json.loads(invoke("info", model, "--json").stdout)["n_rows_since_report"] == 50
+    assert json.loads(invoke("info", folder / "birds-model", "--json").stdout)["n_rows_since_report"] == 0
+
+
+def test_a_merged_model_has_no_report_of_another(folder, tmp_path):
+    base, shard, both = folder / "birds-model", tmp_path / "shard", tmp_path / "both"
+    invoke("fit", folder / "birds.csv", "--like", base, "-o", shard, "--no-compare")
+    invoke("fit", folder / "birds.csv", "-t", "species", "-o", both, "--model", "linear", "--no-compare")
+    result = invoke("merge", base, shard, "-o", both, "--overwrite", "--json")
+    assert result.stderr == (
+        "Note: Both models have learnt rows of a table named birds.csv; rows that are in both count twice.\n"
+    )
+    assert json.loads(result.stdout)["n_rows"] == 2 * TableModel.load(base).n_rows
+    assert [path.name for path in both.iterdir()] == [MODEL_FILE]
+
+
+def test_predict_prints_rows_as_json(folder, tmp_path):
+    arguments = ["predict", folder / "birds-model", folder / "new.csv", "--keep", "bird", "--json"]
+    rows = [json.loads(line) for line in invoke(*arguments).stdout.splitlines()]
+    assert len(rows) == 50
+    assert list(rows[0])[:3] == ["bird", "predicted", "probability"]
+    answer = json.loads(invoke(*arguments, "-o", tmp_path / "out.csv").stdout)
+    assert answer == {"out": str(tmp_path / "out.csv"), "n_rows": 50, "new_levels": {}}
 
 
 def test_evaluate_scores_labels(folder):
@@ -173,7 +205,11 @@ def test_evaluate_scores_labels(folder):
 
 def test_shards_are_merged(folder, tmp_path):
     base, shard, both = folder / "birds-model", tmp_path / "shard", tmp_path / "both"
-    assert "50 rows learnt" in invoke("fit", folder / "more.csv", "--like", base, "-o", shard).stdout
+    fitted = invoke("fit", folder / "more.csv", "--like", base, "-o", shard, "--use-all")
+    assert "majority class" in fitted.stdout
+    assert "50 rows learnt, 10 held out" in fitted.stderr
+    assert "only 10 rows are held out" in fitted.stderr
+    assert (shard / REPORT_FILE).exists()
     result = invoke("merge", base, shard, "-o", both)
     assert result.exit_code == 0, result.output
     assert TableModel.load(both).n_rows == TableModel.load(base).n_rows + 50

@@ -164,7 +164,7 @@ def test_rows_without_a_label_are_passed_over_and_classes_may_be_new(model):
 def test_merged_shards_are_the_model_of_all_rows(model, tmp_path):
     whole = TableModel.load(tmp_path / "model")
     whole.learn(iter([NEW]), "more")
-    shard = fit_like(model, NEW, source="more")
+    shard = fit_like(model, NEW, FitOptions(compare=False, use_all=True), source="more").model
     assert shard.n_rows == 60
     model.merge(shard)
     assert model.n_rows == 379
@@ -260,12 +260,66 @@ def test_labels_that_the_model_does_not_know_are_no_test_of_it(model):
     [
         (["a"] * 20, "one value throughout, 'a'"),
         (["a"] * 3 + [None] * 17, "has labels in 3 rows"),
-        ([str(i) for i in range(20)], "20 different values in 20 rows"),
+        ([f"name {i}" for i in range(20)], "20 different values in 20 rows: numbers or names"),
+        ([str(i) for i in range(20)], "20 different values in 20 rows: numbers or names"),
+        ([0.5 * i for i in range(21)] * 10, "21 different numbers in 210 rows: a quantity, not classes. Make classes"),
+        ([f"{i},5" for i in range(40)] * 10, "40 different numbers in 400 rows: a quantity"),
+        (list(range(100)) * 9, "100 different numbers in 900 rows: a quantity.*--category 'y' if"),
     ],
 )
 def test_a_target_that_is_none_is_refused(labels, message):
     with pytest.raises(TableError, match=message):
-        fit_table(pa.table({"x": np.arange(20.0) ** 2, "y": labels}), "y")
+        fit_table(pa.table({"x": np.arange(len(labels)) ** 2.0, "y": labels}), "y")
+
+
+@pytest.mark.parametrize(
+    ("labels", "categories"),
+    [
+        ([0.5 * i for i in range(10)] * 10, []),  # marks
+        (list(range(60)) * 10, []),  # numbers of classes, each of which has rows
+        (list(range(100)) * 3, ["y"]),
+    ],
+)
+def test_numbers_that_are_names_are_classes(labels, categories):
+    table = pa.table({"x": np.arange(len(labels)) ** 2.0, "y": labels})
+    options = FitOptions(model="linear", compare=False, categories=categories)
+    assert len(fit_table(table, "y", options).model.classes) == len(set(labels))
+
+
+def test_few_rows_held_out_are_said_to_be_few(birds, fitted):
+    assert fitted.caution == ""
+    options = FitOptions(model="linear", compare=False)
+    few = fit_table(birds.slice(0, 100), "species", options)
+    assert few.caution == "Scores are rough: only 20 rows are held out. More rows tell more."
+    species = pa.array(["dodo", *birds.column("species").to_pylist()[1:]])
+    rare = fit_table(birds.drop_columns(["species"]).append_column("species", species), "species", options)
+    assert rare.caution == "Scores are rough: no row of 'dodo' is held out. More rows tell more."
+    assert few.caution in report_html(few, "birds.csv")
+
+
+def test_a_model_like_another_is_judged_by_rows_held_out(model):
+    heard = []
+    twin = fit_like(model, NEW, source="more", report=lambda what, share: heard.append(what))
+    assert [score.name for score in twin.scores][-1] == "majority class"
+    assert twin.n_train == twin.model.n_rows == 60 - len(twin.held_out.labels) < 60
+    assert twin.model.encoder is model.encoder
+    assert {"fit", "predict"} <= set(heard)
+    assert "Reliability" in report_html(twin, "more.csv")
+
+
+def test_a_shard_may_lack_a_class(model):
+    emus = NEW.filter(pa.array([own == "emu" for own in NEW.column("species").to_pylist()]))
+    twin = fit_like(model, emus, FitOptions(compare=False))
+    assert twin.model.classes.tolist() == ["emu", "kiwi", "moa"]
+    assert "no row of 'kiwi', 'moa' is held out" in twin.caution
+
+
+def test_scores_are_of_the_model_before_an_update(model):
+    assert model.n_rows_since_fit == 0
+    model.learn([NEW], "more")
+    assert model.n_rows_since_fit == 60
+    model.merge(fit_like(model, NEW, FitOptions(compare=False)).model)
+    assert model.scores == {}
 
 
 def test_the_report_is_one_file_with_all_that_was_asked_for(fitted):

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,6 +109,11 @@ class TableModel:
         """How many rows were learnt."""
         return int(self.classifier.n_rows_seen_)
 
+    @property
+    def n_rows_since_fit(self) -> int:
+        """How many rows were learnt since others were held out: scores and report are of the model before."""
+        return sum(own.n_rows for own in self.history[1:]) if self.scores else 0
+
     def predict_proba(self, table: Any) -> Float[np.ndarray, "n c"]:
         """Return the probability of each class."""
         return self.pipeline.predict_proba(as_table(table))
@@ -119,17 +124,15 @@ class TableModel:
             *self.classifier.predict_latent(self.encoder.transform(as_table(table)))
         )
 
-    def learn(self, batches: Iterator[Any], source: str, report: Callable[[int], None] | None = None) -> int:
+    def learn(self, batches: Iterable[Any], source: str) -> int:
         """Learn the labelled rows of batches, and return how many there were.
 
         Parameters
         ----------
-        batches : iterator of tables
+        batches : tables
             With the column of labels.
         source : str
             Where they come from, for the history.
-        report : callable, optional
-            Called with the number of rows of each batch.
         """
         n_rows = 0
         for batch in batches:
@@ -137,8 +140,6 @@ class TableModel:
             if len(labels):
                 self.classifier.partial_fit(self.encoder.transform(rows), labels)
             n_rows += len(labels)
-            if report is not None:
-                report(rows.num_rows)
         if n_rows == 0:
             raise TableError(f"{source} has no row with a label in column {self.target!r} to learn from.")
         self.history = [*self.history, LearntRows.of(source, n_rows)]
@@ -163,6 +164,7 @@ class TableModel:
             raise InvalidArgumentError(f"Models to merge must be of one kind; got {kinds[0]} and {kinds[1]}.")
         self.classifier.merge(other.classifier)
         self.history = [*self.history, *other.history]
+        self.scores = {}  # which were those of one of them
         return self
 
     def save(self, folder: str | os.PathLike[str]) -> Path:

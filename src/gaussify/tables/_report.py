@@ -57,7 +57,7 @@ def report_html(fitted: FittedTable, source: str) -> str:
 
 
 def save_fitted(fitted: FittedTable, folder: Path, source: str) -> None:
-    """Write the model into a folder, and then its report.
+    """Write the model into a folder, and then its report; one of an earlier model is removed first.
 
     Examples
     --------
@@ -70,8 +70,9 @@ def save_fitted(fitted: FittedTable, folder: Path, source: str) -> None:
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['model.safetensors', 'report.html']
     """
-    fitted.model.save(folder)
     page = report_html(fitted, source)
+    (folder / REPORT_FILE).unlink(missing_ok=True)  # at no moment is it beside another model
+    fitted.model.save(folder)
     with replacing(folder / REPORT_FILE) as file:
         file.write(page.encode())
 
@@ -89,6 +90,8 @@ def _scores(page: Page, fitted: FittedTable) -> None:
     rows = tabulate_scores(fitted.scores)
     best = int(np.argmin([score.nll for score in fitted.scores]))
     parts = [tiles_html(numbers)]
+    if fitted.caution:
+        parts.append(paragraph_html(fitted.caution))
     if len(rows) > 1:
         parts += [
             paragraph_html(
@@ -96,6 +99,13 @@ def _scores(page: Page, fitted: FittedTable) -> None:
             ),
             table_html(rows, best=best),
         ]
+    parts.append(
+        paragraph_html(
+            f"Of the model as it was fitted, with {fitted.model.n_rows:,} rows learnt. Rows that 'gaussify update' "
+            "adds are not in this report; 'gaussify info' counts them.",
+            is_pale=True,
+        )
+    )
     page.section("How well rows held out are predicted", *parts)
 
 
