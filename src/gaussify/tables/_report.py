@@ -26,6 +26,9 @@ from gaussify.tables._training import FittedTable, HeldOut, tabulate_scores
 _RIGHT, _WRONG = "#0072B2", "#D55E00"
 _MOST_DRAWN = 30  # classes
 _MOST_BARS = 20
+_CELL, _LETTER, _MARGIN, _LEAST_MATRIX = 0.32, 0.08, 0.6, 2.2  # inches of a confusion matrix
+_HALF_PAGE = 4.6  # inches, up to which there is room for a table beside a figure
+_MOST_IN_FIGURE = 20  # letters
 _N_UNCERTAIN, _N_SHOWN_COLUMNS = 10, 8
 _MOST_LETTERS = 40
 
@@ -141,15 +144,18 @@ def _confusion(page: Page, held_out: HeldOut, classes: Any) -> None:
         {"is": _short(classes[i]), "taken for": _short(classes[j]), "rows": n}
         for n, i, j in sorted(pairs, key=lambda own: (-own[0], own[1:]))[:10]
     ]
+    names = [_short(label, _MOST_IN_FIGURE) for label in classes]
+    size = max(_LEAST_MATRIX, _CELL * K) + _LETTER * max(map(len, names)) + _MARGIN  # in inches
     parts = []
     if K <= _MOST_DRAWN:
-        size = min(max(3.4, 0.34 * K + 1.6), 9.0)
-        with figure_html("Confusion matrix: labels against predictions", width=size + 0.4, height=size) as drawn:
-            _fill_confusion(drawn.axes, counts, [_short(label, 12) for label in classes])
+        with figure_html("Confusion matrix: labels against predictions", width=size, height=size) as drawn:
+            _fill_confusion(drawn.axes, counts, names)
         parts.append(drawn.html)
     if worst:
         parts.append(table_html(worst))
-    page.section("What is taken for what", figures_html(*parts) if parts else paragraph_html("No row is mistaken."))
+    if parts and size <= _HALF_PAGE:
+        parts = [figures_html(*parts)]
+    page.section("What is taken for what", *(parts or [paragraph_html("No row is mistaken.")]))
 
 
 def _fill_confusion(axes: Any, counts: Any, names: list[str]) -> None:
@@ -191,9 +197,9 @@ def _relevance(page: Page, fitted: FittedTable) -> None:
     shown = list(fitted.relevance.items())[:_MOST_BARS][::-1]
     is_gp = isinstance(fitted.model.classifier, GPClassifier)
     how = "inverse lengthscale" if is_gp else "size of the weights"
-    with figure_html(f"Relevance of columns: {how}", width=6.0, height=0.9 + 0.26 * len(shown)) as drawn:
+    with figure_html(f"Relevance of columns: {how}", height=0.9 + 0.26 * len(shown)) as drawn:
         drawn.axes.barh(range(len(shown)), [value for _, value in shown], color=_RIGHT)
-        drawn.axes.set_yticks(range(len(shown)), [_short(name, 30) for name, _ in shown])
+        drawn.axes.set_yticks(range(len(shown)), [_short(name, _MOST_IN_FIGURE) for name, _ in shown])
         drawn.axes.set(xlabel=f"{how}, relative to the largest")
         drawn.axes.grid(axis="y", visible=False)
     page.section(
