@@ -62,7 +62,6 @@ sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples"),
     "gallery_dirs": "gallery",
     "filename_pattern": "plot_",
-    "ignore_pattern": r"plot_bandit\.py",  # a program with options, too long to run here
     "abort_on_example_error": True,
     "show_memory": False,
     "download_all_examples": False,

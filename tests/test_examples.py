@@ -63,7 +63,7 @@ def test_every_example_of_the_gallery_draws_and_shows_what_it_says(path, tmp_pat
     assert (tmp_path / f"{path.stem.removeprefix('plot_')}.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem != "plot_bandit"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_begin_with_a_title_for_the_gallery(path):
     title, underline = path.read_text(encoding="utf-8").splitlines()[1:3]
     assert underline == "=" * len(title)

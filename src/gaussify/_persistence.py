@@ -6,12 +6,10 @@ The file is written beside its place and moved there, so that a reader sees the 
 import hashlib
 import json
 import os
-import secrets
 import struct
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -19,6 +17,7 @@ from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as format_tensors
 from torch import Tensor
 
+from gaussify._atomic import replacing
 from gaussify._version import __version__
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 
@@ -61,33 +60,6 @@ def write_model(
     data = format_tensors(tensors, {_KEY: json.dumps(header)})
     with replacing(path) as file:
         file.write(data)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Give a file that takes the place of ``path`` once it is complete, and leaves nothing behind otherwise.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replacing(Path(folder, "greeting.txt")) as file:
-    ...         _ = file.write(b"hello")
-    ...     [path.name for path in Path(folder).iterdir()]
-    ['greeting.txt']
-    """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with open(beside, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException as error:
-        beside.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename == os.fspath(beside):
-            error.filename = os.fspath(path)  # which is what people know
-        raise
 
 
 def read_model(

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 
@@ -32,6 +33,9 @@ def test_list_shows_every_experiment():
     for experiment in all_experiments():
         assert experiment.name in result.stdout
         assert experiment.title in result.stdout
+    assert [own["name"] for own in json.loads(invoke("list", "--json").stdout)] == [
+        experiment.name for experiment in all_experiments()
+    ]
 
 
 def test_reproduce_runs_draws_and_summarises(tmp_path):
@@ -47,6 +51,8 @@ def test_reproduce_runs_draws_and_summarises(tmp_path):
     assert all(path.stat().st_size for path in folder.iterdir())
     assert "variational" in result.stdout
     assert len(read_records(folder / "summary.csv")) == 30
+    again = invoke("reproduce", "densities", "--preset", "smoke", "--out", tmp_path, "--only", "summarise", "--json")
+    assert len(json.loads(again.stdout)["summary"]) == 30
 
 
 def test_steps_can_be_repeated_alone(tmp_path):
@@ -148,8 +154,9 @@ def test_an_unknown_dataset_is_answered_with_the_nearest(fruit, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_line_itself_imports_no_experiment():
-    program = "import sys, gaussify.cli; sys.exit(bool({'matplotlib', 'gaussify.experiments'} & set(sys.modules)))"
+def test_help_loads_nothing_that_is_slow():
+    slow = {"torch", "numpy", "sklearn", "pyarrow", "matplotlib", "gaussify.experiments"}
+    program = f"import sys, gaussify.cli; sys.exit(bool({slow} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
@@ -162,6 +169,14 @@ def test_demo_fits_compares_and_streams_on_one_page(tmp_path):
     assert page.count("data:image/png;base64,") == 2
     assert 'href="breast-cancer/report.html"' in page
     assert (tmp_path / "breast-cancer" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [command.name or command.callback.__name__ for command in app.registered_commands],
+)
+def test_every_command_speaks_json(command):
+    assert "--json" in invoke(command, "--help").stdout
 
 
 def test_an_out_that_is_a_file_is_one_sentence(tmp_path):

@@ -15,8 +15,7 @@ from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
 from gaussify.cli import app
-from gaussify.cli._tables import Kind
-from gaussify.tables import MODEL_FILE, REPORT_FILE, ModelKind, TableModel, read_table
+from gaussify.tables import MODEL_FILE, REPORT_FILE, FitOptions, TableModel, read_table
 from tables.conftest import make_birds
 
 
@@ -96,7 +95,7 @@ def test_predict_writes_what_the_model_says(folder, tmp_path):
 
 def test_predict_reads_standard_input_and_prints(folder):
     text = (folder / "new.csv").read_bytes()
-    command = [sys.executable, "-m", "gaussify.cli", "predict", str(folder / "birds-model"), "-", "--keep-all"]
+    command = [sys.executable, "-m", "gaussify", "predict", str(folder / "birds-model"), "-", "--keep-all"]
     done = subprocess.run(command, input=text, capture_output=True, check=True)
     printed = csv.read_csv(pa.py_buffer(done.stdout))
     assert printed.num_rows == 50
@@ -107,7 +106,7 @@ def test_predict_reads_standard_input_and_prints(folder):
 def test_a_reader_that_has_enough_is_no_error(folder):
     table = pa.concat_tables([make_birds(50, seed=2).drop_columns(["species"])] * 400)
     csv.write_csv(table, folder / "long.csv")
-    python = f"{sys.executable} -m gaussify.cli"
+    python = f"{sys.executable} -m gaussify"
     command = f"{python} predict {folder / 'birds-model'} {folder / 'long.csv'} | head -n 2"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert len(done.stdout.splitlines()) == 2
@@ -143,7 +142,7 @@ def test_a_model_like_another_takes_no_options_of_its_own(folder, tmp_path):
     base = folder / "birds-model"
     result = invoke("fit", folder / "more.csv", "--like", base, "-o", tmp_path / "x", "--model", "gp")
     assert result.exit_code == 2
-    assert "--like takes all from its model" in result.stderr
+    assert "--like takes columns and the kind from its model" in result.stderr
 
 
 def test_predict_tells_of_levels_that_are_new(folder, tmp_path):
@@ -162,7 +161,39 @@ def test_update_learns_more_rows(folder, model):
     whole.learn(iter([read_table(folder / "more.csv")]), "more")
     rows = read_table(folder / "new.csv")
     np.testing.assert_allclose(updated.predict_proba(rows), whole.predict_proba(rows), atol=1e-9)
-    assert "in all" in invoke("update", model, folder / "more.csv").stdout
+    again = invoke("update", model, folder / "more.csv")
+    assert "in all" in again.stdout
+    assert "50 rows of a table named more.csv were learnt before" in again.stderr
+
+
+def test_an_update_tells_that_the_report_is_older(folder, model):
+    assert (
+        "report.html does not know of the 50 rows learnt since" in invoke("update", model, folder / "more.csv").stderr
+    )
+    assert "learnt since these scores and the report" in invoke("info", model).stdout
+    assert json.loads(invoke("info", model, "--json").stdout)["n_rows_since_report"] == 50
+    assert json.loads(invoke("info", folder / "birds-model", "--json").stdout)["n_rows_since_report"] == 0
+
+
+def test_a_merged_model_has_no_report_of_another(folder, tmp_path):
+    base, shard, both = folder / "birds-model", tmp_path / "shard", tmp_path / "both"
+    invoke("fit", folder / "birds.csv", "--like", base, "-o", shard, "--no-compare")
+    invoke("fit", folder / "birds.csv", "-t", "species", "-o", both, "--model", "linear", "--no-compare")
+    result = invoke("merge", base, shard, "-o", both, "--overwrite", "--json")
+    assert result.stderr == (
+        "Note: Both models have learnt rows of a table named birds.csv; rows that are in both count twice.\n"
+    )
+    assert json.loads(result.stdout)["n_rows"] == 2 * TableModel.load(base).n_rows
+    assert [path.name for path in both.iterdir()] == [MODEL_FILE]
+
+
+def test_predict_prints_rows_as_json(folder, tmp_path):
+    arguments = ["predict", folder / "birds-model", folder / "new.csv", "--keep", "bird", "--json"]
+    rows = [json.loads(line) for line in invoke(*arguments).stdout.splitlines()]
+    assert len(rows) == 50
+    assert list(rows[0])[:3] == ["bird", "predicted", "probability"]
+    answer = json.loads(invoke(*arguments, "-o", tmp_path / "out.csv").stdout)
+    assert answer == {"out": str(tmp_path / "out.csv"), "n_rows": 50, "new_levels": {}}
 
 
 def test_evaluate_scores_labels(folder):
@@ -174,7 +205,11 @@ def test_evaluate_scores_labels(folder):
 
 def test_shards_are_merged(folder, tmp_path):
     base, shard, both = folder / "birds-model", tmp_path / "shard", tmp_path / "both"
-    assert "50 rows learnt" in invoke("fit", folder / "more.csv", "--like", base, "-o", shard).stdout
+    fitted = invoke("fit", folder / "more.csv", "--like", base, "-o", shard, "--use-all")
+    assert "majority class" in fitted.stdout
+    assert "50 rows learnt, 10 held out" in fitted.stderr
+    assert "only 10 rows are held out" in fitted.stderr
+    assert (shard / REPORT_FILE).exists()
     result = invoke("merge", base, shard, "-o", both)
     assert result.exit_code == 0, result.output
     assert TableModel.load(both).n_rows == TableModel.load(base).n_rows + 50
@@ -193,8 +228,11 @@ def test_info_tells_what_a_model_is(folder):
     assert answer["history"][0]["source"] == "birds.csv"
 
 
-def test_kinds_of_models_are_those_of_the_package():
-    assert [str(kind) for kind in Kind] == [str(kind) for kind in ModelKind]
+def test_help_shows_the_defaults_of_the_package():
+    text = invoke("fit", "--help", env={"COLUMNS": "200"}).stdout
+    default = FitOptions()
+    for own in (default.model, default.test_share, default.n_inducing, default.max_iter, default.seed):
+        assert f"[default: {own}]" in text
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "update", "evaluate", "merge", "info"])
@@ -246,7 +284,7 @@ def test_mistakes_get_one_sentence_and_exit_code_2(folder, arguments, message):
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.8, 0.9, 0.95, 1.0])
 def test_a_killed_update_leaves_the_old_model_or_the_new_one(folder, model, share):
-    command = [sys.executable, "-m", "gaussify.cli", "update", str(model), str(folder / "more.csv")]
+    command = [sys.executable, "-m", "gaussify", "update", str(model), str(folder / "more.csv")]
     old = (model / MODEL_FILE).read_bytes()
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)

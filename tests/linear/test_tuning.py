@@ -381,3 +381,11 @@ def test_a_class_declared_early_and_seen_late_is_tuned_for():
     np.testing.assert_allclose(
         declared.predict_proba(X), BayesianLogisticRegression().fit(X, y).predict_proba(X), atol=1e-9
     )
+
+
+def test_progress_grows_and_stays_below_all():
+    shares = []
+    BayesianLogisticRegression(method="auto").partial_fit(X3, Y3).tune(report=shares.append)
+    assert len(shares) > 4
+    assert shares == sorted(shares)
+    assert 0.3 < shares[-1] < 1.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gaussify.exceptions import TableError
 from gaussify.tables import ColumnKind, learn_column
-from gaussify.tables._columns import as_seconds, as_words, cleaned, unpack_column
+from gaussify.tables._columns import as_seconds, as_words, clean, unpack_column
 
 MANY = [f"text {i}" for i in range(30)]
 
@@ -51,7 +51,7 @@ MANY = [f"text {i}" for i in range(30)]
     ],
 )
 def test_what_a_column_holds_is_seen_from_its_cells(cells, kind):
-    cells = cleaned(pa.array(cells))
+    cells = clean(pa.array(cells))
     column = learn_column("x", cells)
     assert column.kind is ColumnKind(kind)
     features = column.encode(cells)
@@ -63,7 +63,7 @@ def test_what_a_column_holds_is_seen_from_its_cells(cells, kind):
 def test_dictionaries_and_long_strings_are_words():
     cells = pa.array(["a", "b", "c", "a"])
     expected = learn_column("x", cells)
-    for other in map(cleaned, (cells.dictionary_encode(), cells.cast(pa.large_string()))):
+    for other in map(clean, (cells.dictionary_encode(), cells.cast(pa.large_string()))):
         assert learn_column("x", other) == expected
         np.testing.assert_array_equal(expected.encode(other), expected.encode(cells))
 
@@ -113,7 +113,7 @@ def test_a_few_words_among_numbers_are_missing_cells():
     ],
 )
 def test_words_do_not_depend_on_how_cells_are_stored(a, b):
-    assert as_words(cleaned(a)).to_pylist() == as_words(cleaned(b)).to_pylist()
+    assert as_words(clean(a)).to_pylist() == as_words(clean(b)).to_pylist()
 
 
 def test_numbers_that_are_names_are_categories_if_asked():

@@ -11,14 +11,14 @@ from pyarrow import parquet
 import gaussify.tables._files as files
 from gaussify.exceptions import TableError
 from gaussify.tables import open_table, read_table, write_rows
-from gaussify.tables._columns import cleaned
+from gaussify.tables._columns import clean
 
 ROWS = {"name": ["Ann", "Bob, the second", None], "age": ["31", None, "7.5"]}
 CSV = 'name,age\nAnn,31\n"Bob, the second",\nNA, 7.5 \n'
 
 
 def cells_of(table):
-    return {name: cleaned(table.column(name).combine_chunks()).to_pylist() for name in table.column_names}
+    return {name: clean(table.column(name).combine_chunks()).to_pylist() for name in table.column_names}
 
 
 def write(path, content):
@@ -116,9 +116,10 @@ def test_rows_come_in_batches(tmp_path, monkeypatch):
         (gzip.compress(CSV.encode() * 100)[:-20], "not a table that can be read"),
         (b"PAR1 and nothing more", "not a table that can be read"),
         ("a,b\n1,\u00e9\n".encode("latin-1"), "not in UTF-8; save it in that encoding"),
+        ("a\tb\n1\t2\n".encode("utf-16"), "text in UTF-16; save it in UTF-8"),
         (b"\n \n", "is empty"),
     ],
-    ids=["empty", "picture", "ragged", "names", "truncated gzip", "truncated parquet", "encoding", "blank"],
+    ids=["empty", "picture", "ragged", "names", "truncated gzip", "truncated parquet", "encoding", "utf-16", "blank"],
 )
 def test_what_is_not_a_table_is_refused_in_a_sentence(tmp_path, content, message):
     path = write(tmp_path / "table", content)

@@ -15,10 +15,10 @@ from gaussify.tables import (
     FitOptions,
     ModelKind,
     TableModel,
-    evaluated,
+    evaluate_rows,
     fit_like,
     fit_table,
-    predicted,
+    predict_rows,
     report_html,
 )
 from gaussify.tables._training import split_rows
@@ -79,7 +79,7 @@ def test_labels_do_not_depend_on_how_they_are_stored():
     for typed, text in (((x > 0.0), ["True", "False"]), ((x > 0.0) * 1.0, ["1.0", "0.0"])):
         model = fit_table({"x": x, "y": typed}, "y", FitOptions(model="linear", compare=False)).model
         words = np.where(x > 0.0, *text)
-        assert evaluated(model, [{"x": x, "y": words}])[0].accuracy > 0.9
+        assert evaluate_rows(model, [{"x": x, "y": words}])[0].accuracy > 0.9
         model.learn(iter([{"x": x, "y": words}]), "more")
         assert len(model.classes) == 2
 
@@ -117,6 +117,16 @@ def test_the_kind_of_model_is_the_one_that_predicts_better(monkeypatch):
     assert found["ring"] is GPClassifier
 
 
+@pytest.mark.parametrize("kind", ["linear", "gp"])
+def test_the_progress_of_a_fit_is_told(birds, kind):
+    heard = []
+    options = FitOptions(model=kind, compare=False, max_iter=5, n_inducing=10)
+    fit_table(birds, "species", options, report=lambda what, share: heard.append((what, share)))
+    shares = [share for what, share in heard if what == "fit"]
+    assert len(shares) > 3
+    assert shares == sorted(shares)
+
+
 def test_splits_hold_out_the_same_share_of_each_class_and_leave_none_without_rows():
     y = np.repeat([0, 1, 2], [100, 50, 1])
     train, test = split_rows(y, 0.2, 0)
@@ -146,7 +156,7 @@ def test_rows_without_a_label_are_passed_over_and_classes_may_be_new(model):
     n_learnt = model.learn(iter([NEW.drop_columns(["species"]).append_column("species", species)]), "more")
     assert n_learnt == 2
     assert model.classes.tolist() == ["dodo", "emu", "kiwi", "moa"]
-    assert predicted(model, NEW).num_columns == 4 + 4
+    assert predict_rows(model, NEW).num_columns == 4 + 4
     with pytest.raises(TableError, match="has no row with a label in column 'species'"):
         model.learn(iter([NEW.slice(0, 0)]), "nothing")
 
@@ -154,7 +164,7 @@ def test_rows_without_a_label_are_passed_over_and_classes_may_be_new(model):
 def test_merged_shards_are_the_model_of_all_rows(model, tmp_path):
     whole = TableModel.load(tmp_path / "model")
     whole.learn(iter([NEW]), "more")
-    shard = fit_like(model, NEW, source="more")
+    shard = fit_like(model, NEW, FitOptions(compare=False, use_all=True), source="more").model
     assert shard.n_rows == 60
     model.merge(shard)
     assert model.n_rows == 379
@@ -204,7 +214,7 @@ def test_a_damaged_file_is_refused(model, tmp_path):
 
 
 def test_predictions_have_labels_probabilities_and_uncertainties(model):
-    rows = predicted(model, NEW, kept=["bird"]).to_pydict()
+    rows = predict_rows(model, NEW, kept=["bird"]).to_pydict()
     assert list(rows) == [
         "bird",
         "predicted",
@@ -225,11 +235,11 @@ def test_predictions_have_labels_probabilities_and_uncertainties(model):
 def test_a_column_to_keep_must_not_hide_a_prediction(model):
     table = NEW.append_column("P(emu)", pa.array(np.zeros(60)))
     with pytest.raises(TableError, match=r"The column 'P\(emu\)' cannot be kept"):
-        predicted(model, table, kept=["P(emu)"])
+        predict_rows(model, table, kept=["P(emu)"])
 
 
 def test_scores_are_those_of_all_batches_together(model):
-    score, n_rows = evaluated(model, NEW.to_batches(max_chunksize=7))
+    score, n_rows = evaluate_rows(model, NEW.to_batches(max_chunksize=7))
     labels = np.searchsorted(model.classes, NEW.column("species").to_pylist())
     probs = model.predict_proba(NEW)
     assert n_rows == 60
@@ -242,7 +252,7 @@ def test_scores_are_those_of_all_batches_together(model):
 def test_labels_that_the_model_does_not_know_are_no_test_of_it(model):
     other = NEW.drop_columns(["species"]).append_column("species", pa.array(["dodo"] * 60))
     with pytest.raises(TableError, match="the label 'dodo', which the model does not know"):
-        evaluated(model, [other])
+        evaluate_rows(model, [other])
 
 
 @pytest.mark.parametrize(
@@ -250,12 +260,66 @@ def test_labels_that_the_model_does_not_know_are_no_test_of_it(model):
     [
         (["a"] * 20, "one value throughout, 'a'"),
         (["a"] * 3 + [None] * 17, "has labels in 3 rows"),
-        ([str(i) for i in range(20)], "20 different values in 20 rows"),
+        ([f"name {i}" for i in range(20)], "20 different values in 20 rows: numbers or names"),
+        ([str(i) for i in range(20)], "20 different values in 20 rows: numbers or names"),
+        ([0.5 * i for i in range(21)] * 10, "21 different numbers in 210 rows: a quantity, not classes. Make classes"),
+        ([f"{i},5" for i in range(40)] * 10, "40 different numbers in 400 rows: a quantity"),
+        (list(range(100)) * 9, "100 different numbers in 900 rows: a quantity.*--category 'y' if"),
     ],
 )
 def test_a_target_that_is_none_is_refused(labels, message):
     with pytest.raises(TableError, match=message):
-        fit_table(pa.table({"x": np.arange(20.0) ** 2, "y": labels}), "y")
+        fit_table(pa.table({"x": np.arange(len(labels)) ** 2.0, "y": labels}), "y")
+
+
+@pytest.mark.parametrize(
+    ("labels", "categories"),
+    [
+        ([0.5 * i for i in range(10)] * 10, []),  # marks
+        (list(range(60)) * 10, []),  # numbers of classes, each of which has rows
+        (list(range(100)) * 3, ["y"]),
+    ],
+)
+def test_numbers_that_are_names_are_classes(labels, categories):
+    table = pa.table({"x": np.arange(len(labels)) ** 2.0, "y": labels})
+    options = FitOptions(model="linear", compare=False, categories=categories)
+    assert len(fit_table(table, "y", options).model.classes) == len(set(labels))
+
+
+def test_few_rows_held_out_are_said_to_be_few(birds, fitted):
+    assert fitted.caution == ""
+    options = FitOptions(model="linear", compare=False)
+    few = fit_table(birds.slice(0, 100), "species", options)
+    assert few.caution == "Scores are rough: only 20 rows are held out. More rows tell more."
+    species = pa.array(["dodo", *birds.column("species").to_pylist()[1:]])
+    rare = fit_table(birds.drop_columns(["species"]).append_column("species", species), "species", options)
+    assert rare.caution == "Scores are rough: no row of 'dodo' is held out. More rows tell more."
+    assert few.caution in report_html(few, "birds.csv")
+
+
+def test_a_model_like_another_is_judged_by_rows_held_out(model):
+    heard = []
+    twin = fit_like(model, NEW, source="more", report=lambda what, share: heard.append(what))
+    assert [score.name for score in twin.scores][-1] == "majority class"
+    assert twin.n_train == twin.model.n_rows == 60 - len(twin.held_out.labels) < 60
+    assert twin.model.encoder is model.encoder
+    assert {"fit", "predict"} <= set(heard)
+    assert "Reliability" in report_html(twin, "more.csv")
+
+
+def test_a_shard_may_lack_a_class(model):
+    emus = NEW.filter(pa.array([own == "emu" for own in NEW.column("species").to_pylist()]))
+    twin = fit_like(model, emus, FitOptions(compare=False))
+    assert twin.model.classes.tolist() == ["emu", "kiwi", "moa"]
+    assert "no row of 'kiwi', 'moa' is held out" in twin.caution
+
+
+def test_scores_are_of_the_model_before_an_update(model):
+    assert model.n_rows_since_fit == 0
+    model.learn([NEW], "more")
+    assert model.n_rows_since_fit == 60
+    model.merge(fit_like(model, NEW, FitOptions(compare=False)).model)
+    assert model.scores == {}
 
 
 def test_the_report_is_one_file_with_all_that_was_asked_for(fitted):

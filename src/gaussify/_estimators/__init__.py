@@ -3,6 +3,7 @@
 from gaussify._estimators._calibration import (
     ALPHA_GRID,
     FIRST_ALPHA,
+    MOST_ATTEMPTS,
     Criterion,
     LabelledRows,
     as_alpha,
@@ -54,6 +55,7 @@ __all__ = [
     "ALPHA_GRID",
     "FIRST_ALPHA",
     "LEAST_ALPHA",
+    "MOST_ATTEMPTS",
     "PER_CLASS",
     "CheckedClassifier",
     "Criterion",

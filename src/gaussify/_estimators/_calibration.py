@@ -15,6 +15,7 @@ from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod
 
 ALPHA_GRID = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 FIRST_ALPHA = 0.1
+MOST_ATTEMPTS = 1 + max(ALPHA_GRID.index(FIRST_ALPHA), len(ALPHA_GRID) - ALPHA_GRID.index(FIRST_ALPHA))  # of a method
 _PROBABILITIES = 30_000  # rows x classes that a criterion is computed on
 _LATTICE, LAST_PLACE = 0.1, 39  # of log-temperatures
 _Candidate = TypeVar("_Candidate")

@@ -21,7 +21,7 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _note  # type: ignore[assignment]
+                warnings.showwarning = print_note  # type: ignore[assignment]
                 return super().invoke(ctx)
         except GaussifyError as error:
             _stop(str(error), 2)
@@ -35,7 +35,8 @@ class _Commands(TyperGroup):
             _stop(f"Stopped{remedy}.", 130)
 
 
-def _note(message: Warning | str, *_: Any) -> None:
+def print_note(message: Warning | str, *_: Any) -> None:
+    """Tell of something that is no error; what else a warning comes with is left out."""
     typer.secho(f"Note: {message}", fg=typer.colors.YELLOW, err=True)
 
 

@@ -1,16 +1,13 @@
 """``gaussify list`` and ``gaussify reproduce``: the experiments of the paper."""
 
-from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from gaussify.cli._app import app
+from gaussify.cli._output import Json, print_json, print_table
 from gaussify.exceptions import InvalidArgumentError
 
 
@@ -23,15 +20,22 @@ class Step(StrEnum):
 
 
 @app.command("list")
-def list_experiments() -> None:
-    """List the experiments that [bold]gaussify reproduce[/bold] knows."""
+def list_experiments(as_json: Json = False) -> None:
+    """List the experiments that [bold]gaussify reproduce[/bold] knows.
+
+    [bold]Examples[/bold]
+
+    gaussify list
+
+    gaussify list --json
+    """
     from gaussify.experiments import all_experiments
 
-    rows = [
-        {"name": experiment.name, "title": experiment.title, "presets": ", ".join(experiment.presets)}
-        for experiment in all_experiments()
-    ]
-    print_table(rows)
+    rows = [{"name": own.name, "title": own.title, "presets": list(own.presets)} for own in all_experiments()]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table([row | {"presets": ", ".join(row["presets"])} for row in rows])
 
 
 @app.command()
@@ -45,6 +49,7 @@ def reproduce(
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove earlier results instead of resuming.")] = False,
     only: Annotated[Step | None, typer.Option(help="Do this step alone; the others use earlier results.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Run this data set alone; results of others stay.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Run an experiment of the paper, draw its figures and print its table.
 
@@ -60,7 +65,18 @@ def reproduce(
 
     gaussify reproduce streaming --dataset fashion-mnist
     """
-    reproduce_steps(name, preset, out, seed=seed, fresh=fresh, only=only, dataset=dataset)
+    done = reproduce_steps(name, preset, out, seed=seed, fresh=fresh, only=only, dataset=dataset)
+    if as_json:
+        print_json({"folder": str(done.folder), "summary": done.summary})
+    elif done.summary:
+        print_table(done.summary)
+
+
+class Reproduced(NamedTuple):
+    """What an experiment ends with."""
+
+    folder: Path
+    summary: list[dict[str, Any]]
 
 
 def reproduce_steps(
@@ -72,8 +88,8 @@ def reproduce_steps(
     fresh: bool = False,
     only: Step | None = None,
     dataset: str | None = None,
-) -> list[dict[str, Any]]:
-    """Run, draw and summarise an experiment, or do one of these alone; return the summary."""
+) -> Reproduced:
+    """Run, draw and summarise an experiment, or do one of these alone."""
     from gaussify.experiments import get, load, result_folder, run, write_records
 
     if fresh and only in (Step.DRAW, Step.SUMMARISE):
@@ -90,27 +106,5 @@ def reproduce_steps(
     if only in (None, Step.SUMMARISE) and experiment.summarise is not None:
         summary = experiment.summarise(load(folder))
         write_records(folder / "summary.csv", summary)
-        print_table(summary)
     typer.echo(f"Results are in {folder}.", err=True)
-    return summary
-
-
-def print_table(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print records as a table, numbers to the right with four digits."""
-    table = Table(box=box.SIMPLE_HEAD)
-    columns = list(dict.fromkeys(name for record in records for name in record))
-    for column in columns:
-        numeric = any(isinstance(record.get(column), int | float) for record in records)
-        table.add_column(column, justify="right" if numeric else "left")
-    for record in records:
-        table.add_row(*(_cell(record.get(column)) for column in columns))
-    console = Console()
-    if not console.is_terminal:
-        console.width = 200  # a file has no edge to wrap at
-    console.print(table)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return Reproduced(folder, summary)

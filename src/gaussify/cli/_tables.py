@@ -1,38 +1,27 @@
 """``gaussify fit``, ``predict``, ``update``, ``evaluate``, ``merge`` and ``info``: for people with a table."""
 
-import json
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gaussify._optional import import_optional
-from gaussify.cli._app import app
-from gaussify.cli._reproduce import print_table
+from gaussify.cli._app import app, print_note
+from gaussify.cli._output import Json, Verbose, print_facts, print_json, print_table, show_progress
 from gaussify.exceptions import InvalidArgumentError, TableError
+from gaussify.tables import FitOptions, ModelKind
 
 _NEEDED = ("pyarrow", "matplotlib")
+_STDIN = "standard input"
+_DEFAULT = FitOptions()
+_DEFAULT_KIND = ModelKind(_DEFAULT.model)
 
 Table = Annotated[str, typer.Argument(help="CSV, TSV or Parquet, also gzipped; - is standard input.")]
 Model = Annotated[Path, typer.Argument(help="A model folder that 'gaussify fit' has made.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what is done.")]
-
-
-class Kind(StrEnum):
-    """A kind of model, as :class:`gaussify.tables.ModelKind`, which is not loaded for help."""
-
-    AUTO = "auto"
-    LINEAR = "linear"
-    GP = "gp"
 
 
 @app.command()
@@ -40,23 +29,31 @@ def fit(
     table: Table,
     target: Annotated[str | None, typer.Option("--target", "-t", help="The column that holds labels.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Model folder; TABLE-model by default.")] = None,
-    model: Annotated[Kind, typer.Option(help="auto compares both on rows of training set aside.")] = Kind.AUTO,
+    model: Annotated[ModelKind, typer.Option(help="auto compares both on rows of training set aside.")] = _DEFAULT_KIND,
     category: Annotated[
         list[str] | None, typer.Option(help="A column of numbers that are names; may be repeated.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
-    test_share: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of rows held out for the report.")] = 0.2,
+    test_share: Annotated[
+        float, typer.Option(min=0.01, max=0.9, help="Share of rows held out for the report.")
+    ] = _DEFAULT.test_share,
     use_all: Annotated[
         bool, typer.Option("--use-all", help="Learn the rows held out as well, once they are predicted.")
-    ] = False,
-    compare: Annotated[bool, typer.Option(help="Whether to fit other kinds of models to the same rows.")] = True,
-    n_inducing: Annotated[int, typer.Option(min=1, help="Inducing points of a Gaussian process.")] = 200,
-    max_iter: Annotated[int, typer.Option(min=0, help="Iterations of its search.")] = 100,
+    ] = _DEFAULT.use_all,
+    compare: Annotated[
+        bool, typer.Option(help="Whether to fit other kinds of models to the same rows.")
+    ] = _DEFAULT.compare,
+    n_inducing: Annotated[
+        int, typer.Option(min=1, help="Inducing points of a Gaussian process.")
+    ] = _DEFAULT.n_inducing,
+    max_iter: Annotated[int, typer.Option(min=0, help="Iterations of its search.")] = _DEFAULT.max_iter,
     like: Annotated[
         Path | None, typer.Option(help="A model whose columns and hyperparameters to take; for 'merge'.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there already.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the rows held out, and of all else left to chance.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the rows held out, and of all else left to chance.")
+    ] = _DEFAULT.seed,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -77,57 +74,39 @@ def fit(
     folder = out if out is not None else _default_folder(table)
     if (folder / tables.MODEL_FILE).exists() and not overwrite:
         raise InvalidArgumentError(f"There is a model in {folder} already; add --overwrite, or choose another --out.")
-    source = "standard input" if table == tables.STANDARD_STREAM else Path(table).name
-    if like is not None:
-        base = tables.TableModel.load(like)
-        if target not in (None, base.target):
-            raise InvalidArgumentError(f"The model in {like} predicts {base.target!r}; leave --target out.")
-        if model is not Kind.AUTO or category or ignore:
-            raise InvalidArgumentError(
-                "--like takes all from its model; leave out --model, --category, --ignore, --use-all."
-            )
-        twin = tables.fit_like(base, tables.read_table(table), source=source)
-        twin.save(folder)
-        (folder / tables.REPORT_FILE).unlink(missing_ok=True)  # of another model
-        _tell(
-            as_json, {"model": str(folder), "n_rows": twin.n_rows}, f"{twin.n_rows:,} rows learnt; saved in {folder}."
+    base = None if like is None else tables.TableModel.load(like)
+    if base is not None and target not in (None, base.target):
+        raise InvalidArgumentError(f"The model in {like} predicts {base.target!r}; leave --target out.")
+    if base is not None and (model is not _DEFAULT_KIND or category or ignore):
+        raise InvalidArgumentError(
+            "--like takes columns and the kind from its model; leave out --model, --category, --ignore."
         )
-        return
-    if target is None:
+    if base is None and target is None:
         raise InvalidArgumentError("gaussify fit needs --target COLUMN: which column holds the labels?")
-    options = tables.FitOptions(
-        tables.ModelKind(model), category or (), ignore or (), test_share, n_inducing, max_iter, compare, use_all, seed
+    options = FitOptions(
+        model=model,
+        categories=category or (),
+        ignored=ignore or (),
+        test_share=test_share,
+        n_inducing=n_inducing,
+        max_iter=max_iter,
+        compare=compare,
+        use_all=use_all,
+        seed=seed,
     )
-    with _progress(quiet=as_json) as report:
+    source = _source(table)
+    if base is not None:
+        _note_known(base, source)
+    with show_progress(quiet=as_json) as report:
         report("read", 0.0)
         rows = tables.read_table(table)
-        fitted = tables.fit_table(rows, target, options, source=source, report=report)
+        if base is None:
+            fitted = tables.fit_table(rows, target, options, source=source, report=report)
+        else:
+            fitted = tables.fit_like(base, rows, options, source=source, report=report)
         report("report", 0.0)
         tables.save_fitted(fitted, folder, source)
-    facts = tables.describe(fitted.model)
-    if as_json:
-        answer = {
-            "model": str(folder),
-            "report": str(folder / tables.REPORT_FILE),
-            "target": target,
-            "classes": fitted.model.classes.tolist(),
-            "n_train": fitted.n_train,
-            "n_held_out": len(fitted.held_out.labels),
-            "scores": [score._asdict() for score in fitted.scores],
-            "relevance": fitted.relevance,
-            "learnt": facts,
-        }
-        _print_json(answer)
-        return
-    print_table(tables.score_rows(fitted.scores))
-    if verbose:
-        print_table([{"": key, " ": value} for key, value in facts.items()])
-        print_table([{"column": c.name, "holds": str(c.kind), "": c.describe()} for c in fitted.model.encoder.columns_])
-    left_out = [column.name for column in fitted.model.encoder.columns_ if not column.features()]
-    if left_out:
-        typer.echo(f"Columns left out: {', '.join(left_out)} (the report says why).", err=True)
-    typer.echo(f"{facts['model']}; {fitted.n_train:,} rows learnt, {len(fitted.held_out.labels):,} held out.", err=True)
-    typer.echo(f"Saved in {folder}; look at {folder / tables.REPORT_FILE}.", err=True)
+    _print_fitted(tables, fitted, folder, as_json=as_json, verbose=verbose)
 
 
 @app.command()
@@ -137,6 +116,10 @@ def predict(
     out: Annotated[str, typer.Option("--out", "-o", help="CSV, TSV or Parquet by its ending; - prints CSV.")] = "-",
     keep: Annotated[list[str] | None, typer.Option(help="A column of the table to keep; may be repeated.")] = None,
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep all columns of the table.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print rows as JSON, one a line; with --out, what was written.")
+    ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Predict the rows of a table: label, its probability, uncertainty, and the probability of each class.
 
@@ -150,39 +133,46 @@ def predict(
     gaussify predict penguins-model new.csv.gz --keep id --out predictions.parquet
 
     cat new.csv | gaussify predict penguins-model - | head
+
+    gaussify predict penguins-model new.csv --json
     """
     tables = tables_for("predict")
     loaded = tables.TableModel.load(model)
+    prints_json = as_json and out == tables.STANDARD_STREAM
     n_rows, new = 0, Counter[str]()
-    with tables.open_table(table) as reader, _progress(quiet=False) as report:
+    with tables.open_table(table) as reader, show_progress(quiet=as_json) as report:
         kept = reader.names if keep_all else keep or []
         for name in kept:
             tables.require_column(name, reader.names)
 
         def predictions() -> Iterator[Any]:
             nonlocal n_rows
-            for batch in reader.batches:
-                yield tables.predicted(loaded, batch, kept)
+            for batch in _count(reader.batches, report):
+                yield tables.predict_rows(loaded, batch, kept)
                 n_rows += batch.num_rows
                 new.update(loaded.encoder.n_new_levels(batch))
-                report(f"{n_rows:,} rows", 0.0)
 
         rows = predictions()
         first = next(rows, None)
         if first is None:
             raise TableError("The table has no rows to predict.")
-        with tables.write_rows(out, first.schema) as writer:
+        with nullcontext(_JsonLines()) if prints_json else tables.write_rows(out, first.schema) as writer:
             for batch in chain([first], rows):
                 writer.write_batch(batch)
     for name, count in new.items():
         typer.echo(f"Column {name!r}: {count:,} cells have a level that training did not know.", err=True)
+    if as_json and not prints_json:
+        print_json({"out": out, "n_rows": n_rows, "new_levels": dict(new)})
+    elif verbose:
+        typer.echo(f"{n_rows:,} rows predicted by a model that has learnt {loaded.n_rows:,}.", err=True)
 
 
 @app.command()
-def update(model: Model, table: Table, as_json: Json = False) -> None:
+def update(model: Model, table: Table, as_json: Json = False, verbose: Verbose = False) -> None:
     """Learn the rows of a table as well, in closed form.
 
     Columns and hyperparameters stay; classes may be new. The model on disk is the old one until the new is complete.
+    report.html stays that of the fit.
 
     [bold]Examples[/bold]
 
@@ -190,26 +180,30 @@ def update(model: Model, table: Table, as_json: Json = False) -> None:
     """
     tables = tables_for("update")
     loaded = tables.TableModel.load(model)
-    source = "standard input" if table == tables.STANDARD_STREAM else Path(table).name
-    before = len(loaded.classes)
-    with tables.open_table(table) as reader, _progress(quiet=as_json) as report:
+    source, before = _source(table), len(loaded.classes)
+    _note_known(loaded, source)
+    with tables.open_table(table) as reader, show_progress(quiet=as_json) as report:
         tables.require_column(loaded.target, reader.names, because="which holds the labels")
-        done = 0
-
-        def count(n_rows: int) -> None:
-            nonlocal done
-            done += n_rows
-            report(f"{done:,} rows", 0.0)
-
-        n_rows = loaded.learn(reader.batches, source, count)
+        n_rows = loaded.learn(_count(reader.batches, report), source)
     loaded.save(model)
-    answer = {"model": str(model), "n_learnt": n_rows, "n_rows": loaded.n_rows, "classes": loaded.classes.tolist()}
+    if as_json:
+        answer = {"model": str(model), "n_learnt": n_rows, "n_rows": loaded.n_rows, "classes": loaded.classes.tolist()}
+        print_json(answer | {"n_rows_since_report": loaded.n_rows_since_fit})
+        return
     more = f", {len(loaded.classes) - before} new classes" if len(loaded.classes) > before else ""
-    _tell(as_json, answer, f"{n_rows:,} rows learnt{more}; {loaded.n_rows:,} in all.")
+    typer.echo(f"{n_rows:,} rows learnt{more}; {loaded.n_rows:,} in all.")
+    if verbose:
+        print_facts(tables.describe(loaded))
+    if loaded.scores:
+        typer.echo(
+            f"{tables.REPORT_FILE} does not know of the {loaded.n_rows_since_fit:,} rows learnt since the fit; "
+            "'gaussify evaluate' judges the model as it is.",
+            err=True,
+        )
 
 
 @app.command()
-def evaluate(model: Model, table: Table, as_json: Json = False) -> None:
+def evaluate(model: Model, table: Table, as_json: Json = False, verbose: Verbose = False) -> None:
     """Compare predictions with the labels of a table: accuracy, NLL, ECE and Brier score.
 
     [bold]Examples[/bold]
@@ -220,16 +214,17 @@ def evaluate(model: Model, table: Table, as_json: Json = False) -> None:
     """
     tables = tables_for("evaluate")
     loaded = tables.TableModel.load(model)
-    with tables.open_table(table) as reader, _progress(quiet=as_json) as report:
+    with tables.open_table(table) as reader, show_progress(quiet=as_json) as report:
         tables.require_column(loaded.target, reader.names, because="which holds the labels")
-        report("predict", 0.0)
-        score, n_rows = tables.evaluated(loaded, reader.batches)
+        score, n_rows = tables.evaluate_rows(loaded, _count(reader.batches, report))
     if as_json:
         values = {name: value for name, value in score._asdict().items() if name not in ("name", "seconds")}
-        _print_json({"n_rows": n_rows, **values})
+        print_json({"n_rows": n_rows, **values})
         return
-    (row,) = tables.score_rows([score])
+    (row,) = tables.tabulate_scores([score])
     print_table([row | {"rows": n_rows}])
+    if verbose:
+        print_facts(tables.describe(loaded))
 
 
 @app.command()
@@ -239,6 +234,7 @@ def merge(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the model that has learnt both.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there already.")] = False,
     as_json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Merge two models into the one that has learnt the rows of both.
 
@@ -253,10 +249,19 @@ def merge(
     tables = tables_for("merge")
     if (out / tables.MODEL_FILE).exists() and not overwrite:
         raise InvalidArgumentError(f"There is a model in {out} already; add --overwrite, or choose another --out.")
-    merged = tables.TableModel.load(first).merge(tables.TableModel.load(second))
-    merged.scores = {}  # which were those of one of them
+    merged, other = (tables.TableModel.load(own) for own in (first, second))
+    first_sources, second_sources = ({own.source for own in part.history} for part in (merged, other))
+    merged.merge(other)
+    for source in sorted(first_sources & second_sources - {_STDIN}):
+        print_note(f"Both models have learnt rows of a table named {source}; rows that are in both count twice.")
+    (out / tables.REPORT_FILE).unlink(missing_ok=True)  # of the model that is replaced
     merged.save(out)
-    _tell(as_json, {"model": str(out), "n_rows": merged.n_rows}, f"{merged.n_rows:,} rows in all; saved in {out}.")
+    if as_json:
+        print_json({"model": str(out), "n_rows": merged.n_rows, "classes": merged.classes.tolist()})
+        return
+    typer.echo(f"{merged.n_rows:,} rows in all; saved in {out}.")
+    if verbose:
+        print_facts(tables.describe(merged))
 
 
 @app.command()
@@ -280,17 +285,20 @@ def info(model: Model, as_json: Json = False, verbose: Verbose = False) -> None:
             "columns": loaded.encoder.packed(),
             "history": [{"source": own.source, "n_rows": own.n_rows} for own in loaded.history],
             "scores": loaded.scores,
+            "n_rows_since_report": loaded.n_rows_since_fit,
         }
-        _print_json(answer)
+        print_json(answer)
         return
     facts["classes"] = ", ".join(loaded.classes[:20].tolist()) + (", ..." if len(loaded.classes) > 20 else "")
     facts["learnt from"] = ", ".join(f"{own.source} ({own.n_rows:,} rows)" for own in loaded.history)
     if own := loaded.scores.get("gaussify"):
         facts["rows held out by fit"] = f"accuracy {own['accuracy']:.4g}, NLL {own['nll']:.4g}, ECE {own['ece']:.4g}"
-    print_table([{"": name, " ": value} for name, value in facts.items()])
+    if loaded.n_rows_since_fit:
+        facts["learnt since these scores and the report"] = f"{loaded.n_rows_since_fit:,} rows"
+    print_facts(facts)
     columns = loaded.encoder.columns_
     shown = columns if verbose else columns[:30]
-    print_table([{"column": own.name, "holds": str(own.kind), "": own.describe()} for own in shown])
+    _print_columns(shown)
     if len(shown) < len(columns):
         typer.echo(f"{len(columns) - len(shown)} more columns with --verbose.", err=True)
 
@@ -311,35 +319,67 @@ def _default_folder(table: str) -> Path:
     return path.with_name(f"{path.name.split('.')[0] or 'table'}-model")
 
 
-def _tell(as_json: bool, answer: Mapping[str, Any], sentence: str) -> None:
-    _print_json(answer) if as_json else typer.echo(sentence)
+class _JsonLines:
+    """Prints rows as JSON, one a line."""
+
+    def write_batch(self, batch: Any) -> None:
+        """Print a batch."""
+        for row in batch.to_pylist():
+            print_json(row, indent=None)
 
 
-def _print_json(answer: Any) -> None:
-    typer.echo(json.dumps(_finite(answer), indent=1, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    """Null in place of what JSON has no word for, such as an infinite NLL."""
-    if isinstance(value, Mapping):
-        return {key: _finite(own) for key, own in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(own) for own in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Any]:
-    """Give what hears of steps and their share that is done: a bar on a terminal, nothing elsewhere."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda what, share: None
+def _print_fitted(tables: Any, fitted: Any, folder: Path, *, as_json: bool, verbose: bool) -> None:
+    model, facts = fitted.model, tables.describe(fitted.model)
+    if as_json:
+        answer = {
+            "model": str(folder),
+            "report": str(folder / tables.REPORT_FILE),
+            "target": model.target,
+            "classes": model.classes.tolist(),
+            "n_rows": model.n_rows,
+            "n_train": fitted.n_train,
+            "n_held_out": len(fitted.held_out.labels),
+            "scores": [score._asdict() for score in fitted.scores],
+            "caution": fitted.caution or None,
+            "relevance": fitted.relevance,
+            "learnt": facts,
+        }
+        print_json(answer)
         return
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=None)
+    print_table(tables.tabulate_scores(fitted.scores))
+    if verbose:
+        print_facts(facts)
+        _print_columns(model.encoder.columns_)
+    if fitted.caution:
+        print_note(fitted.caution)
+    left_out = [column.name for column in model.encoder.columns_ if not column.features()]
+    if left_out:
+        typer.echo(f"Columns left out: {', '.join(left_out)} (the report says why).", err=True)
+    typer.echo(f"{facts['model']}; {model.n_rows:,} rows learnt, {len(fitted.held_out.labels):,} held out.", err=True)
+    typer.echo(f"Saved in {folder}; look at {folder / tables.REPORT_FILE}.", err=True)
 
-        def report(what: str, share: float) -> None:
-            progress.update(bar, description=what, completed=share, total=1.0 if share else None)
 
-        yield report
+def _print_columns(columns: list[Any]) -> None:
+    print_table([{"column": own.name, "holds": str(own.kind), "": own.describe()} for own in columns])
+
+
+def _source(table: str) -> str:
+    return _STDIN if table == "-" else Path(table).name
+
+
+def _note_known(model: Any, source: str) -> None:
+    """Tell that rows may count twice: a file of that name was learnt before."""
+    n_rows = sum(own.n_rows for own in model.history if own.source == source)
+    if n_rows and source != _STDIN:
+        print_note(
+            f"{n_rows:,} rows of a table named {source} were learnt before; rows that are learnt twice count twice."
+        )
+
+
+def _count(batches: Iterable[Any], report: Callable[[str, float], None]) -> Iterator[Any]:
+    """Pass batches on, and tell how many rows they had."""
+    n_rows = 0
+    for batch in batches:
+        yield batch
+        n_rows += batch.num_rows
+        report(f"{n_rows:,} rows", 0.0)

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -246,8 +247,14 @@ class BayesianLogisticRegression(StreamingClassifier):
                 self._given.label.check_number_of_classes(len(self.classes_), type(self).__name__)
         return self
 
-    def tune(self: _Model) -> _Model:
-        """Choose what is ``"auto"`` anew, from the rows so far."""
+    def tune(self: _Model, *, report: Callable[[float], None] | None = None) -> _Model:
+        """Choose what is ``"auto"`` anew, from the rows so far.
+
+        Parameters
+        ----------
+        report : callable, optional
+            Called with the share that is done, from time to time: a thousand features take a minute.
+        """
         check_is_fitted(self, "classes_")
         if len(self.classes_) < 2:
             raise InvalidArgumentError(
@@ -255,7 +262,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             )
         self._posterior = None  # first: it can be large
         rows = self._rows_for_choice() if self._given.by_rows else None
-        self._choice = choose(self._accumulator.statistics, rows, self._options())
+        self._choice = choose(self._accumulator.statistics, rows, self._options(), report)
         self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, int(self._is_seen.sum())
         return self
 

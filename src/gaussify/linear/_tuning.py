@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from gaussify._estimators import (
     FIRST_ALPHA,
+    MOST_ATTEMPTS,
     Criterion,
     LabelledRows,
     as_alpha,
@@ -69,19 +69,33 @@ class Options:
     criterion: Criterion
 
 
-def choose(statistics: ClassStatistics, rows: LabelledRows | None, options: Options) -> Choice:
+def choose(
+    statistics: ClassStatistics,
+    rows: LabelledRows | None,
+    options: Options,
+    report: Callable[[float], None] | None = None,
+) -> Choice:
     """Return the best numbers, from statistics and, for all but the prior variance, a few rows.
 
     For each method, ``alpha_eps`` climbs from 0.1 along a grid as long as the criterion improves; at each point the
     prior variance has the largest evidence and the temperature is about the best one. Without rows, what is not given
-    is the first method, 0.1, 1 and 1.
+    is the first method, 0.1, 1 and 1. ``report`` hears after each attempt which share is done, of the most that there
+    may be.
     """
     method, alpha_eps = options.methods[0], options.alpha_eps
     if rows is not None and (alpha_eps is None or len(options.methods) > 1):
         few = LabelledRows(*(part[:_ROWS_FOR_ALPHA] for part in rows))
-        found = best_label_choice(
-            partial(_attempt, statistics, few, options, rough=True), _score, options.methods, alpha_eps
-        )
+        n_done, n_most = 0, 1 + MOST_ATTEMPTS * len(options.methods)
+
+        def attempt(method: LikelihoodMethod, alpha_eps: Tensor) -> Choice:
+            nonlocal n_done
+            choice = _attempt(statistics, few, options, method, alpha_eps, rough=True)
+            n_done += 1
+            if report is not None:
+                report(n_done / n_most)
+            return choice
+
+        found = best_label_choice(attempt, _score, options.methods, alpha_eps)
         method, alpha_eps = found.method, found.alpha_eps
     return _attempt(statistics, rows, options, method, as_alpha(FIRST_ALPHA) if alpha_eps is None else alpha_eps)
 

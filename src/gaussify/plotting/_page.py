@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gaussify._optional import import_optional
-from gaussify.plotting._style import STYLE
+from gaussify.plotting._style import DPI, STYLE
 
 _CSS = """
 :root { --ink: #1c2733; --pale: #5c6b7a; --line: #dfe5ea; --back: #f5f7f9; --accent: #0072b2; }
@@ -28,7 +28,9 @@ th, td { text-align: left; padding: .35rem .7rem .35rem 0; border-bottom: 1px so
 th { color: var(--pale); font-weight: 600; white-space: nowrap; }
 .number { text-align: right; white-space: nowrap; }
 tr.best td { font-weight: 600; }
-figure { margin: 0; } figure img { display: block; width: 100%; max-width: var(--width); height: auto; margin: 0 auto; }
+figure { margin: 0; overflow-x: auto; }
+figure img { display: block; width: 100%; min-width: var(--least); max-width: var(--width); height: auto;
+  margin: 0 auto; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap: 1rem; }
 .tiles { display: flex; flex-wrap: wrap; gap: .8rem 2.2rem; margin: .9rem 0 .2rem; }
 .tile b { display: block; font-size: 1.5rem; line-height: 1.2; color: var(--accent); }
@@ -37,6 +39,10 @@ code { background: var(--back); padding: .1rem .3rem; border-radius: .3rem; over
 """
 
 
+_INCH, _LEAST_INCH = (
+    120,
+    68,
+)  # pixels at most, and at least: 9 points are then 15 and 8.5 pixels; beyond, figures scroll
 # names of people's columns and classes are no formulas
 _PAGE_STYLE = {"svg.hashsalt": "gaussify", "axes.axisbelow": True, "text.parse_math": False}
 
@@ -130,17 +136,21 @@ def figures_html(*figures: str) -> str:
 
 
 def image_html(path: Path, description: str) -> str:
-    """Return a PNG file as a figure within the text.
+    """Return a PNG file of the house style as a figure within the text.
 
     Examples
     --------
     >>> import tempfile
+    >>> from gaussify.plotting import figure_file
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "dot.png").write_bytes(b"png")
-    ...     image_html(Path(folder, "dot.png"), "a dot")
-    '<figure><img alt="a dot" src="data:image/png;base64,cG5n"></figure>'
+    ...     with figure_file(Path(folder), "empty", 1, 1, width=3.0, height=2.0):
+    ...         pass
+    ...     image_html(Path(folder, "empty.png"), "empty")
+    '<figure style="--least: 204px"><img alt="empty" src="data:image/png;base64,...
     """
-    return f"<figure>{_img(path.read_bytes(), 'png', description)}</figure>"
+    data = path.read_bytes()
+    width = int.from_bytes(data[16:20], "big") / DPI  # pixels are in the first chunk of a PNG
+    return f'<figure style="--least: {round(_LEAST_INCH * width)}px">{_img(data, "png", description)}</figure>'
 
 
 class DrawnFigure:
@@ -158,8 +168,8 @@ def figure_html(description: str, *, width: float = 4.6, height: float = 3.2, **
     --------
     >>> with figure_html("a line") as drawn:
     ...     _ = drawn.axes.plot([0, 1], [0, 1])
-    >>> drawn.html[:35], 'alt="a line"' in drawn.html
-    ('<figure style="--width: 552px"><img', True)
+    >>> drawn.html[:51], 'alt="a line"' in drawn.html
+    ('<figure style="--width: 552px; --least: 313px"><img', True)
     """
     matplotlib = import_optional("matplotlib", extra="plot", needed_by="gaussify.plotting")
     figures = import_optional("matplotlib.figure", extra="plot", needed_by="gaussify.plotting")
@@ -170,7 +180,8 @@ def figure_html(description: str, *, width: float = 4.6, height: float = 3.2, **
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     picture = _img(buffer.getvalue(), "svg+xml", description)
-    drawn.html = f'<figure style="--width: {round(120 * width)}px">{picture}</figure>'
+    sizes = f"--width: {round(_INCH * width)}px; --least: {round(_LEAST_INCH * width)}px"
+    drawn.html = f'<figure style="{sizes}">{picture}</figure>'
 
 
 def _img(data: bytes, kind: str, description: str) -> str:

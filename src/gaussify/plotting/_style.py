@@ -40,6 +40,8 @@ STYLE = {
     "pdf.fonttype": 42,  # text stays text
 }
 
+DPI = 160  # of PNG files
+
 
 @contextmanager
 def figure_file(
@@ -64,7 +66,7 @@ def figure_file(
     with matplotlib.rc_context(STYLE):
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
-        figure.savefig(folder / f"{name}.png", dpi=160, pil_kwargs={"optimize": True})
+        figure.savefig(folder / f"{name}.png", dpi=DPI, pil_kwargs={"optimize": True})
         figure.set_layout_engine("none")  # everything is in its place by now
         figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
 

@@ -4,28 +4,19 @@ Needs pyarrow and matplotlib: ``pip install "gaussify[table]"``. The commands ``
 ``evaluate``, ``merge`` and ``info`` are shells around this.
 """
 
-from gaussify.tables._columns import Column, ColumnKind, learn_column
-from gaussify.tables._encoder import TableEncoder, as_table, require_column
-from gaussify.tables._files import (
-    STANDARD_STREAM,
-    TableReader,
-    open_table,
-    read_table,
-    write_rows,
-)
-from gaussify.tables._model import MODEL_FILE, REPORT_FILE, LabelledRows, LearntRows, TableModel, labelled
-from gaussify.tables._predicting import evaluated, predicted
-from gaussify.tables._report import describe, report_html, save_fitted
-from gaussify.tables._training import (
-    FitOptions,
-    FittedTable,
-    HeldOut,
-    ModelKind,
-    Score,
-    fit_like,
-    fit_table,
-    score_rows,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gaussify.tables._options import FitOptions, ModelKind
+
+if TYPE_CHECKING:
+    from gaussify.tables._columns import Column, ColumnKind, learn_column
+    from gaussify.tables._encoder import TableEncoder, as_table, require_column
+    from gaussify.tables._files import STANDARD_STREAM, TableReader, open_table, read_table, write_rows
+    from gaussify.tables._model import MODEL_FILE, REPORT_FILE, LabelledRows, LearntRows, TableModel, take_labelled
+    from gaussify.tables._predicting import evaluate_rows, predict_rows
+    from gaussify.tables._report import describe, report_html, save_fitted
+    from gaussify.tables._training import FittedTable, HeldOut, Score, fit_like, fit_table, tabulate_scores
 
 __all__ = [
     "MODEL_FILE",
@@ -45,17 +36,33 @@ __all__ = [
     "TableReader",
     "as_table",
     "describe",
-    "evaluated",
+    "evaluate_rows",
     "fit_like",
     "fit_table",
-    "labelled",
     "learn_column",
     "open_table",
-    "predicted",
+    "predict_rows",
     "read_table",
     "report_html",
     "require_column",
     "save_fitted",
-    "score_rows",
+    "tabulate_scores",
+    "take_labelled",
     "write_rows",
 ]
+
+_HOMES = ("_columns", "_encoder", "_files", "_model", "_predicting", "_report", "_training")
+
+
+def __getattr__(name: str) -> Any:
+    """Import all but options when one of it is first used, so that the command line starts at once."""
+    if name in __all__:
+        for home in _HOMES:
+            module = import_module(f"gaussify.tables.{home}")
+            if name in vars(module):
+                return vars(module)[name]
+    raise AttributeError(f"module 'gaussify.tables' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -118,7 +118,7 @@ class NumberColumn(Column):
     """That are no numbers."""
 
     @classmethod
-    def learn(cls, name: str, read: "_Numbers") -> "NumberColumn":
+    def learn(cls, name: str, read: "Numbers") -> "NumberColumn":
         """From numbers of which some are NaN."""
         known = read.numbers[~np.isnan(read.numbers)]
         largest = float(np.abs(known).max()) or 1.0
@@ -354,7 +354,7 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
     if truth is not None:
         missing = np.isnan(truth)
         return BooleanColumn(name, float(truth[~missing].mean()), bool(missing.any()))
-    if (read := _find_numbers(cells)) is not None:
+    if (read := find_numbers(cells)) is not None:
         return (
             IgnoredColumn(name, "the number of the row")
             if _counts_rows(read.numbers)
@@ -402,12 +402,12 @@ def as_truth(cells: pa.Array) -> Float[np.ndarray, " n"] | None:
     return np.where(words.is_null().to_numpy(zero_copy_only=False), np.nan, _floats(is_true))
 
 
-def cleaned(cells: pa.Array) -> pa.Array:
+def clean(cells: pa.Array) -> pa.Array:
     """Return text without blanks around it, null for words that mean a missing cell; other cells as they are.
 
     Examples
     --------
-    >>> cleaned(pa.array([" a", " NA ", None])).to_pylist()
+    >>> clean(pa.array([" a", " NA ", None])).to_pylist()
     ['a', None, None]
     """
     if not _is_text(cells.type):
@@ -463,19 +463,31 @@ def _seconds(moments: pa.Array) -> NDArray:
     return _floats(pc.cast(pc.cast(moments, pa.timestamp("us"), safe=False), pa.int64())) / 1e6
 
 
-class _Numbers(NamedTuple):
-    """A column read as numbers."""
+class Numbers(NamedTuple):
+    """A column read as numbers.
+
+    Examples
+    --------
+    >>> Numbers._fields
+    ('numbers', 'style', 'words')
+    """
 
     numbers: NDArray
     style: str
     words: tuple[str, ...]
 
 
-def _find_numbers(cells: pa.Array) -> _Numbers | None:
-    """Numbers in the style that suits all cells, or, but for a few words, nearly all of them."""
+def find_numbers(cells: pa.Array) -> Numbers | None:
+    """Return numbers in the style that suits all cells, or, but for a few words, nearly all of them.
+
+    Examples
+    --------
+    >>> find_numbers(pa.array(["2,5", "3"])).numbers, find_numbers(pa.array(["a", "3"]))
+    (array([2.5, 3. ]), None)
+    """
     for style in _STYLES:
         if (numbers := _numbers_in(cells, style)) is not None:
-            return _Numbers(numbers, style, ())
+            return Numbers(numbers, style, ())
     if not _is_text(cells.type):
         return None
     different = pc.value_counts(cells.drop_null()).to_pylist()
@@ -484,7 +496,7 @@ def _find_numbers(cells: pa.Array) -> _Numbers | None:
         return None
     words = tuple(sorted(own["values"] for own in odd))
     numbers = _numbers_in(pc.if_else(pc.is_in(cells, value_set=pa.array(words)), None, cells), _PLAIN)
-    return None if numbers is None else _Numbers(numbers, _PLAIN, words)
+    return None if numbers is None else Numbers(numbers, _PLAIN, words)
 
 
 def _is_number(cell: Any, style: str) -> bool:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gaussify.exceptions import TableError
-from gaussify.tables._columns import CategoryColumn, Column, ColumnKind, cleaned, learn_column, unpack_column
+from gaussify.tables._columns import CategoryColumn, Column, ColumnKind, clean, learn_column, unpack_column
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -147,4 +147,4 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return cleaned(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))
+    return clean(column.combine_chunks() if column.num_chunks != 1 else column.chunk(0))

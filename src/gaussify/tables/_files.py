@@ -4,6 +4,7 @@ Cells of text files come as text, missing ones as null; what a column holds is f
 beside their place and moved there once they are complete.
 """
 
+import codecs
 import csv
 import gzip
 import io
@@ -19,7 +20,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from gaussify._persistence import replacing
+from gaussify._atomic import replacing
 from gaussify.exceptions import TableError
 
 STANDARD_STREAM = "-"
@@ -33,6 +34,7 @@ _PEEK = 1 << 20  # bytes within which a header ends
 _BLOCK = 1 << 22  # bytes of text at a time
 _BATCH = 1 << 14  # rows of Parquet at a time
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as spreadsheets export "Unicode text"
 
 
 class TableReader(NamedTuple):
@@ -163,6 +165,8 @@ def _explained(name: str) -> Iterator[None]:
 
 
 def _text_reader(file: io.BufferedReader, start: bytes, name: str) -> TableReader:
+    if start.startswith(_UTF_16):
+        raise TableError(f"{name} is text in UTF-16; save it in UTF-8.")
     if b"\0" in start:
         raise TableError(f"{name} is not a table: it is neither Parquet nor text (CSV or TSV).")
     text = start.decode("utf-8-sig", errors="strict" if len(start) < _PEEK else "ignore")  # may end within a letter

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from gaussify.exceptions import InvalidArgumentError, TableError
 from gaussify.gp import GPClassifier
 from gaussify.likelihoods import ProbabilityUncertainty
 from gaussify.linear import BayesianLogisticRegression
-from gaussify.tables._columns import as_words, cleaned
+from gaussify.tables._columns import as_words, clean
 from gaussify.tables._encoder import TableEncoder, as_table, require_column
 
 MODEL_FILE = "model.safetensors"
@@ -109,6 +109,11 @@ class TableModel:
         """How many rows were learnt."""
         return int(self.classifier.n_rows_seen_)
 
+    @property
+    def n_rows_since_fit(self) -> int:
+        """How many rows were learnt since others were held out: scores and report are of the model before."""
+        return sum(own.n_rows for own in self.history[1:]) if self.scores else 0
+
     def predict_proba(self, table: Any) -> Float[np.ndarray, "n c"]:
         """Return the probability of each class."""
         return self.pipeline.predict_proba(as_table(table))
@@ -119,26 +124,22 @@ class TableModel:
             *self.classifier.predict_latent(self.encoder.transform(as_table(table)))
         )
 
-    def learn(self, batches: Iterator[Any], source: str, report: Callable[[int], None] | None = None) -> int:
+    def learn(self, batches: Iterable[Any], source: str) -> int:
         """Learn the labelled rows of batches, and return how many there were.
 
         Parameters
         ----------
-        batches : iterator of tables
+        batches : tables
             With the column of labels.
         source : str
             Where they come from, for the history.
-        report : callable, optional
-            Called with the number of rows of each batch.
         """
         n_rows = 0
         for batch in batches:
-            rows, labels, _ = labelled(as_table(batch), self.target)
+            rows, labels, _ = take_labelled(as_table(batch), self.target)
             if len(labels):
                 self.classifier.partial_fit(self.encoder.transform(rows), labels)
             n_rows += len(labels)
-            if report is not None:
-                report(rows.num_rows)
         if n_rows == 0:
             raise TableError(f"{source} has no row with a label in column {self.target!r} to learn from.")
         self.history = [*self.history, LearntRows.of(source, n_rows)]
@@ -163,6 +164,7 @@ class TableModel:
             raise InvalidArgumentError(f"Models to merge must be of one kind; got {kinds[0]} and {kinds[1]}.")
         self.classifier.merge(other.classifier)
         self.history = [*self.history, *other.history]
+        self.scores = {}  # which were those of one of them
         return self
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -214,17 +216,17 @@ class LabelledRows(NamedTuple):
     """Of the rows in the table, from 1 on."""
 
 
-def labelled(table: pa.Table, target: str) -> LabelledRows:
+def take_labelled(table: pa.Table, target: str) -> LabelledRows:
     """Return the rows that have a label.
 
     Examples
     --------
-    >>> rows, labels, numbers = labelled(pa.table({"x": [1, 2, 3], "y": ["a", None, "b"]}), "y")
+    >>> rows, labels, numbers = take_labelled(pa.table({"x": [1, 2, 3], "y": ["a", None, "b"]}), "y")
     >>> rows.to_pydict(), labels, numbers
     ({'x': [1, 3]}, array(['a', 'b'], dtype='<U1'), array([1, 3]))
     """
     require_column(target, table.column_names)
-    words = as_words(cleaned(table.column(target).combine_chunks()))
+    words = as_words(clean(table.column(target).combine_chunks()))
     known = words.is_valid()
     labels = np.array(words.filter(known).to_pylist(), dtype=str)
     return LabelledRows(table.drop_columns([target]).filter(known), labels, 1 + np.flatnonzero(known))

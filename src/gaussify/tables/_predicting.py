@@ -10,13 +10,13 @@ from jaxtyping import Float, Int
 from gaussify import metrics
 from gaussify.exceptions import TableError
 from gaussify.tables._encoder import as_table
-from gaussify.tables._model import TableModel, labelled
+from gaussify.tables._model import TableModel, take_labelled
 from gaussify.tables._training import Score
 
 _N_BINS = 15  # of the calibration error, as metrics have it
 
 
-def predicted(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.RecordBatch:
+def predict_rows(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.RecordBatch:
     """Return the label that is predicted, its probability, entropies and all probabilities, beside columns to keep.
 
     Examples
@@ -24,7 +24,7 @@ def predicted(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.Rec
     >>> from gaussify.tables import FitOptions, fit_table
     >>> table = pa.table({"x": [1.5 * i for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
     >>> model = fit_table(table, "y", FitOptions(model="linear", compare=False)).model
-    >>> predicted(model, {"x": [25.0], "id": ["a"]}, kept=["id"]).to_pylist()[0]
+    >>> predict_rows(model, {"x": [25.0], "id": ["a"]}, kept=["id"]).to_pylist()[0]
     {'id': 'a', 'predicted': 'high', 'probability': ..., 'entropy': ..., 'epistemic': ..., 'P(high)': ..., ...}
     """
     table = as_table(batch)
@@ -41,7 +41,7 @@ def predicted(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.Rec
     return pa.record_batch({name: table.column(name).combine_chunks() for name in kept} | columns)
 
 
-def evaluated(model: TableModel, batches: Iterable[Any]) -> tuple[Score, int]:
+def evaluate_rows(model: TableModel, batches: Iterable[Any]) -> tuple[Score, int]:
     """Return how well the labelled rows of batches are predicted, and how many there are.
 
     Examples
@@ -49,13 +49,13 @@ def evaluated(model: TableModel, batches: Iterable[Any]) -> tuple[Score, int]:
     >>> from gaussify.tables import FitOptions, fit_table
     >>> table = pa.table({"x": [1.5 * i for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
     >>> model = fit_table(table, "y", FitOptions(model="linear", compare=False)).model
-    >>> score, n_rows = evaluated(model, [table])
+    >>> score, n_rows = evaluate_rows(model, [table])
     >>> score.accuracy > 0.9, n_rows
     (True, 20)
     """
     score = _RunningScore()
     for batch in batches:
-        rows, labels, _ = labelled(as_table(batch), model.target)
+        rows, labels, _ = take_labelled(as_table(batch), model.target)
         if not len(labels):
             continue
         unknown = np.setdiff1d(labels, model.classes)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gaussify._persistence import replacing
+from gaussify._atomic import replacing
 from gaussify._version import __version__
 from gaussify.gp import GPClassifier
 from gaussify.metrics import reliability
@@ -21,11 +21,14 @@ from gaussify.plotting import (
 )
 from gaussify.tables._columns import ColumnKind
 from gaussify.tables._model import REPORT_FILE, TableModel
-from gaussify.tables._training import FittedTable, HeldOut, score_rows
+from gaussify.tables._training import FittedTable, HeldOut, tabulate_scores
 
 _RIGHT, _WRONG = "#0072B2", "#D55E00"
 _MOST_DRAWN = 30  # classes
 _MOST_BARS = 20
+_CELL, _LETTER, _MARGIN, _LEAST_MATRIX = 0.32, 0.08, 0.6, 2.2  # inches of a confusion matrix
+_HALF_PAGE = 4.6  # inches, up to which there is room for a table beside a figure
+_MOST_IN_FIGURE = 20  # letters
 _N_UNCERTAIN, _N_SHOWN_COLUMNS = 10, 8
 _MOST_LETTERS = 40
 
@@ -57,7 +60,7 @@ def report_html(fitted: FittedTable, source: str) -> str:
 
 
 def save_fitted(fitted: FittedTable, folder: Path, source: str) -> None:
-    """Write the model into a folder, and then its report.
+    """Write the model into a folder, and then its report; one of an earlier model is removed first.
 
     Examples
     --------
@@ -70,8 +73,9 @@ def save_fitted(fitted: FittedTable, folder: Path, source: str) -> None:
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['model.safetensors', 'report.html']
     """
-    fitted.model.save(folder)
     page = report_html(fitted, source)
+    (folder / REPORT_FILE).unlink(missing_ok=True)  # at no moment is it beside another model
+    fitted.model.save(folder)
     with replacing(folder / REPORT_FILE) as file:
         file.write(page.encode())
 
@@ -86,9 +90,11 @@ def _scores(page: Page, fitted: FittedTable) -> None:
         "rows to learn from": f"{fitted.n_train:,}",
         "rows held out": f"{len(fitted.held_out.labels):,}",
     }
-    rows = score_rows(fitted.scores)
+    rows = tabulate_scores(fitted.scores)
     best = int(np.argmin([score.nll for score in fitted.scores]))
     parts = [tiles_html(numbers)]
+    if fitted.caution:
+        parts.append(paragraph_html(fitted.caution))
     if len(rows) > 1:
         parts += [
             paragraph_html(
@@ -96,6 +102,13 @@ def _scores(page: Page, fitted: FittedTable) -> None:
             ),
             table_html(rows, best=best),
         ]
+    parts.append(
+        paragraph_html(
+            f"Of the model as it was fitted, with {fitted.model.n_rows:,} rows learnt. Rows that 'gaussify update' "
+            "adds are not in this report; 'gaussify info' counts them.",
+            is_pale=True,
+        )
+    )
     page.section("How well rows held out are predicted", *parts)
 
 
@@ -131,15 +144,18 @@ def _confusion(page: Page, held_out: HeldOut, classes: Any) -> None:
         {"is": _short(classes[i]), "taken for": _short(classes[j]), "rows": n}
         for n, i, j in sorted(pairs, key=lambda own: (-own[0], own[1:]))[:10]
     ]
+    names = [_short(label, _MOST_IN_FIGURE) for label in classes]
+    size = max(_LEAST_MATRIX, _CELL * K) + _LETTER * max(map(len, names)) + _MARGIN  # in inches
     parts = []
     if K <= _MOST_DRAWN:
-        size = min(max(3.4, 0.34 * K + 1.6), 9.0)
-        with figure_html("Confusion matrix: labels against predictions", width=size + 0.4, height=size) as drawn:
-            _fill_confusion(drawn.axes, counts, [_short(label, 12) for label in classes])
+        with figure_html("Confusion matrix: labels against predictions", width=size, height=size) as drawn:
+            _fill_confusion(drawn.axes, counts, names)
         parts.append(drawn.html)
     if worst:
         parts.append(table_html(worst))
-    page.section("What is taken for what", figures_html(*parts) if parts else paragraph_html("No row is mistaken."))
+    if parts and size <= _HALF_PAGE:
+        parts = [figures_html(*parts)]
+    page.section("What is taken for what", *(parts or [paragraph_html("No row is mistaken.")]))
 
 
 def _fill_confusion(axes: Any, counts: Any, names: list[str]) -> None:
@@ -181,9 +197,9 @@ def _relevance(page: Page, fitted: FittedTable) -> None:
     shown = list(fitted.relevance.items())[:_MOST_BARS][::-1]
     is_gp = isinstance(fitted.model.classifier, GPClassifier)
     how = "inverse lengthscale" if is_gp else "size of the weights"
-    with figure_html(f"Relevance of columns: {how}", width=6.0, height=0.9 + 0.26 * len(shown)) as drawn:
+    with figure_html(f"Relevance of columns: {how}", height=0.9 + 0.26 * len(shown)) as drawn:
         drawn.axes.barh(range(len(shown)), [value for _, value in shown], color=_RIGHT)
-        drawn.axes.set_yticks(range(len(shown)), [_short(name, 30) for name, _ in shown])
+        drawn.axes.set_yticks(range(len(shown)), [_short(name, _MOST_IN_FIGURE) for name, _ in shown])
         drawn.axes.set(xlabel=f"{how}, relative to the largest")
         drawn.axes.grid(axis="y", visible=False)
     page.section(

@@ -3,7 +3,6 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,57 +20,25 @@ from gaussify._validation import check_option
 from gaussify.exceptions import TableError
 from gaussify.gp import GPClassifier
 from gaussify.linear import BayesianLogisticRegression
+from gaussify.tables._columns import find_numbers
 from gaussify.tables._encoder import TableEncoder, as_table
-from gaussify.tables._model import Classifier, LearntRows, TableModel, labelled
+from gaussify.tables._model import Classifier, LabelledRows, LearntRows, TableModel, take_labelled
+from gaussify.tables._options import FitOptions, ModelKind
 
-_N_INDUCING = 200
 _MOST_COMPARED = 5000  # rows that kinds of models are compared with, and as many that they are compared by
 _BRIEF = 30  # iterations, to compare
 _LEAST_ROWS = 10
 _CLASS_SHARE = 0.5  # of the rows, which there may be classes
+_MOST_FRACTIONS = 20  # different numbers with fractions that may be classes, such as marks
+_MOST_WHOLE, _FEW_ROWS = 50, 10  # different whole numbers from which on each needs as many rows to be one
+_FEW_HELD_OUT = 30
 
 Report = Callable[[str, float], None]
 """Called with what is being done, and how much of it is done."""
 
 
-class ModelKind(StrEnum):
-    """What to fit.
-
-    Examples
-    --------
-    >>> [str(kind) for kind in ModelKind]
-    ['auto', 'linear', 'gp']
-    """
-
-    AUTO = "auto"
-    """Whichever predicts rows better that neither has seen."""
-    LINEAR = "linear"
-    """Bayesian logistic regression: in closed form, small, for any number of rows."""
-    GP = "gp"
-    """A sparse Gaussian process."""
-
-
-class FitOptions(NamedTuple):
-    """How to fit.
-
-    Examples
-    --------
-    >>> FitOptions(ModelKind.LINEAR, ignored=["id"]).test_share
-    0.2
-    """
-
-    model: ModelKind | str = ModelKind.AUTO
-    categories: Sequence[str] = ()
-    ignored: Sequence[str] = ()
-    test_share: float = 0.2
-    """Of the rows that are held out."""
-    n_inducing: int = _N_INDUCING
-    max_iter: int = 100
-    compare: bool = True
-    """Whether to fit others to the same rows."""
-    use_all: bool = False
-    """Whether rows held out are learnt in the end, once they have been predicted."""
-    seed: int = 0
+def _ignore(what: str, share: float) -> None:
+    """A report that nobody reads."""
 
 
 class Score(NamedTuple):
@@ -104,12 +71,12 @@ class Score(NamedTuple):
         return cls(name, accuracy, nll, ece, brier, seconds)
 
 
-def score_rows(scores: Sequence[Score]) -> list[dict[str, Any]]:
+def tabulate_scores(scores: Sequence[Score]) -> list[dict[str, Any]]:
     """Return scores under the names that people read.
 
     Examples
     --------
-    >>> score_rows([Score("coin", 0.5, 0.69, 0.0, 0.5)])
+    >>> tabulate_scores([Score("coin", 0.5, 0.69, 0.0, 0.5)])
     [{'model': 'coin', 'accuracy': 0.5, 'NLL': 0.69, 'ECE': 0.0, 'Brier': 0.5}]
     """
     rows = [
@@ -164,6 +131,17 @@ class FittedTable(NamedTuple):
     relevance: dict[str, float]
     """Of columns."""
 
+    @property
+    def caution(self) -> str:
+        """A sentence where rows held out are too few to judge by, else nothing."""
+        labels, classes = self.held_out.labels, self.model.classes
+        absent = [f"{str(label)!r}" for place, label in enumerate(classes) if place not in labels]
+        reasons = [f"only {len(labels)} rows are held out"] if len(labels) < _FEW_HELD_OUT else []
+        if absent:
+            more = f" and {len(absent) - 3} more classes" if len(absent) > 3 else ""
+            reasons.append(f"no row of {', '.join(absent[:3])}{more} is held out")
+        return f"Scores are rough: {', and '.join(reasons)}. More rows tell more." if reasons else ""
+
 
 def fit_table(
     table: Any,
@@ -192,29 +170,105 @@ def fit_table(
     --------
     >>> from sklearn.datasets import load_iris
     >>> frame = load_iris(as_frame=True).frame
-    >>> fitted = fit_table(pa.table(frame), "target", FitOptions(ModelKind.LINEAR))
+    >>> fitted = fit_table(pa.table(frame), "target", FitOptions(model="linear"))
     >>> [score.name for score in fitted.scores], len(fitted.held_out.labels)
     (['gaussify', 'gradient boosting', 'logistic regression', 'majority class'], 30)
     """
-    report = report or (lambda what, share: None)
+    report = report or _ignore
     kind, table = check_option(options.model, ModelKind, name="model", owner="FitOptions"), as_table(table)
     if target in options.ignored:
         raise TableError(f"The column {target!r} cannot be both the target and ignored.")
-    rows, labels, numbers = labelled(table, target)
-    classes, y, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    _check_labels(classes, counts, target)
-    train, test = split_rows(y, options.test_share, options.seed)
+    found = take_labelled(table, target)
+    _check_labels(found.labels, target, are_names=target in options.categories)
     report("columns", 0.0)
-    encoder = TableEncoder(options.categories, options.ignored).fit(rows)
+    categories = [name for name in options.categories if name != target]
+    encoder = TableEncoder(categories, options.ignored).fit(found.rows)
+
+    def fit(X: Any, labels: Any) -> _Fit:
+        chosen, compared = _choose(X, labels, options, report) if kind is ModelKind.AUTO else (kind, {})
+        start = time.perf_counter()
+        return _Fit(_fit(chosen, X, labels, options, report, "fit"), compared, time.perf_counter() - start)
+
+    fitted = _fit_and_judge(found, target, encoder, np.unique(found.labels), fit, options, source, report)
+    return fitted._replace(n_unlabelled=table.num_rows - found.rows.num_rows)
+
+
+def fit_like(
+    model: TableModel,
+    table: Any,
+    options: FitOptions = FitOptions(),  # noqa: B008, it is immutable
+    *,
+    source: str = "",
+    report: Report | None = None,
+) -> FittedTable:
+    """Fit a model of other rows with the columns, features and hyperparameters of one there is, for merging.
+
+    Parameters
+    ----------
+    model : TableModel
+        Whose rows are not learnt.
+    table : table of pandas, polars or Arrow
+        Rows that it has not learnt; a class may be missing.
+    options : FitOptions
+        Which rows are held out, whether they are learnt in the end, and whether others are fitted; the rest is the
+        model's.
+    source, report
+        As of :func:`fit_table`.
+
+    Examples
+    --------
+    >>> table = pa.table({"x": [1.5 * i for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
+    >>> options = FitOptions(model="linear", compare=False, use_all=True)
+    >>> model = fit_table(table, "y", options).model
+    >>> other = pa.table({"x": [0.7 + 1.5 * i for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
+    >>> model.merge(fit_like(model, other, options).model).n_rows
+    40
+    """
+    report, table = report or _ignore, as_table(table)
+    found = take_labelled(table, model.target)
+    _check_number(found.labels, model.target)
+    classes = np.union1d(model.classes, found.labels)
+
+    def fit(X: Any, labels: Any) -> _Fit:
+        report("fit", 0.0)
+        start = time.perf_counter()
+        if isinstance(model.classifier, GPClassifier):
+            classifier: Classifier = model.classifier.blank_copy().partial_fit(X, labels, classes=classes)
+        else:
+            classifier = BayesianLogisticRegression(**model.classifier.get_params())
+            classifier.partial_fit(X, labels, classes=classes).tune(report=partial(report, "fit"))
+        return _Fit(classifier, {}, time.perf_counter() - start)
+
+    fitted = _fit_and_judge(found, model.target, model.encoder, classes, fit, options, source, report)
+    return fitted._replace(n_unlabelled=table.num_rows - found.rows.num_rows)
+
+
+class _Fit(NamedTuple):
+    """A classifier, and what it took."""
+
+    classifier: Classifier
+    compared: dict[str, float]
+    seconds: float
+
+
+def _fit_and_judge(
+    found: LabelledRows,
+    target: str,
+    encoder: TableEncoder,
+    classes: Any,
+    fit: Callable[[Any, Any], _Fit],
+    options: FitOptions,
+    source: str,
+    report: Report,
+) -> FittedTable:
+    """Hold rows out, fit to the others, and predict those held out, by others as well."""
+    rows, labels, numbers = found
+    y = np.searchsorted(classes, labels)
+    train, test = split_rows(y, options.test_share, options.seed)
     X = encoder.transform(rows.take(train))
     held_out = rows.take(test)
     X_test = encoder.transform(held_out)
-    compared: dict[str, float] = {}
-    if kind is ModelKind.AUTO:
-        kind, compared = _choose(X, y[train], options, report)
-    start = time.perf_counter()
-    classifier = _make(kind, X, options, report, "fit").fit(X, labels[train])
-    seconds = time.perf_counter() - start
+    classifier, compared, seconds = fit(X, labels[train])
     report("predict", 0.0)
     probs = np.zeros((len(test), len(classes)))
     probs[:, np.searchsorted(classes, classifier.classes_)] = classifier.predict_proba(X_test)
@@ -230,37 +284,14 @@ def fit_table(
         scores,
         HeldOut(held_out, y[test], probs, numbers[test]),
         len(train),
-        dict(zip(classes.tolist(), counts.tolist(), strict=True)),
-        table.num_rows - rows.num_rows,
+        dict(zip(classes.tolist(), np.bincount(y, minlength=len(classes)).tolist(), strict=True)),
+        0,
         compared,
-        relevance(model, X.std(0)),
+        measure_relevance(model, X.std(0)),
     )
 
 
-def fit_like(model: TableModel, table: Any, *, source: str = "") -> TableModel:
-    """Return a model of other rows with the columns, features and hyperparameters of one there is, for merging.
-
-    Examples
-    --------
-    >>> table = pa.table({"x": [1.5 * i for i in range(20)], "y": ["low"] * 10 + ["high"] * 10})
-    >>> model = fit_table(table, "y", FitOptions(ModelKind.LINEAR, compare=False)).model
-    >>> shard = fit_like(model, pa.table({"x": [3.5, 14.5], "y": ["low", "high"]}))
-    >>> model.merge(shard).n_rows
-    18
-    """
-    rows, labels, _ = labelled(as_table(table), model.target)
-    if not len(labels):
-        raise TableError(f"No row has a label in column {model.target!r}.")
-    X = model.encoder.transform(rows)
-    if isinstance(model.classifier, GPClassifier):
-        classifier: Classifier = model.classifier.blank_copy()
-    else:
-        classifier = BayesianLogisticRegression(**model.classifier.get_params())
-    classifier.partial_fit(X, labels, classes=np.union1d(model.classes, labels))
-    return TableModel(model.encoder, classifier, model.target, [LearntRows.of(source, len(labels))])
-
-
-def relevance(model: TableModel, spread: Float[np.ndarray, " f"]) -> dict[str, float]:
+def measure_relevance(model: TableModel, spread: Float[np.ndarray, " f"]) -> dict[str, float]:
     r"""Return how much the logits depend on each column, the most relevant one having 1.
 
     Of features of a column j: :math:`\sqrt{\sum_j 1/\ell_j^2}` with the lengthscales of a kernel in standard deviations
@@ -307,26 +338,48 @@ def split_rows(
     return np.setdiff1d(np.arange(len(y)), held_out), held_out
 
 
-def _check_labels(classes: Any, counts: Any, target: str) -> None:
-    if counts.sum() < _LEAST_ROWS:
-        raise TableError(f"Column {target!r} has labels in {counts.sum()} rows; a model needs at least {_LEAST_ROWS}.")
+def _check_number(labels: Any, target: str) -> None:
+    if len(labels) < _LEAST_ROWS:
+        raise TableError(f"Column {target!r} has labels in {len(labels)} rows; a model needs at least {_LEAST_ROWS}.")
+
+
+def _check_labels(labels: Any, target: str, *, are_names: bool) -> None:
+    _check_number(labels, target)
+    classes, n_rows = np.unique(labels), len(labels)
     if len(classes) == 1:
         raise TableError(
             f"Column {target!r} has one value throughout, {str(classes[0])!r}; a model needs at least two classes."
         )
-    if len(classes) > _CLASS_SHARE * counts.sum():
+    if not are_names and _is_quantity(classes, n_rows):
         raise TableError(
-            f"Column {target!r} has {len(classes)} different values in {counts.sum()} rows: numbers or names, not "
+            f"Column {target!r} has {len(classes):,} different numbers in {n_rows:,} rows: a quantity, not classes. "
+            f"Make classes of it, such as low and high, or add --category {target!r} if its numbers are names."
+        )
+    if len(classes) > _CLASS_SHARE * n_rows:
+        raise TableError(
+            f"Column {target!r} has {len(classes):,} different values in {n_rows:,} rows: numbers or names, not "
             "classes. Is another column meant?"
         )
 
 
-def _make(
-    kind: ModelKind, X: Any, options: FitOptions, report: Report, what: str, *, brief: bool = False
+def _is_quantity(classes: Any, n_rows: int) -> bool:
+    """Whether labels are numbers too many to be names: with fractions, or whole ones of which each has few rows."""
+    read = find_numbers(pa.array(classes.tolist()))
+    if read is None:
+        return False
+    numbers = read.numbers[~np.isnan(read.numbers)]
+    if (numbers != np.round(numbers)).any():
+        return len(numbers) > _MOST_FRACTIONS
+    return len(numbers) > _MOST_WHOLE and n_rows < _FEW_ROWS * len(numbers)
+
+
+def _fit(
+    kind: ModelKind, X: Any, labels: Any, options: FitOptions, report: Report, what: str, *, brief: bool = False
 ) -> Classifier:
     report(what, 0.0)
     if kind is ModelKind.LINEAR:
-        return BayesianLogisticRegression(method="auto", random_state=options.seed)
+        linear = BayesianLogisticRegression(method="auto", random_state=options.seed).partial_fit(X, labels)
+        return linear.tune(report=partial(report, what))
     max_iter = min(_BRIEF, options.max_iter) if brief else options.max_iter
     return GPClassifier(
         n_inducing=min(options.n_inducing, len(X)),
@@ -334,7 +387,7 @@ def _make(
         scaling=_scaling(X),
         random_state=options.seed,
         verbose=lambda title, iteration, value: report(what, min(iteration / max(max_iter, 1), 1.0)),
-    )
+    ).fit(X, labels)
 
 
 def _scaling(X: Float[np.ndarray, "n f"]) -> str:
@@ -346,8 +399,9 @@ def _scaling(X: Float[np.ndarray, "n f"]) -> str:
     return "quantile" if (far[is_number] > 10.0).any() else "standard"
 
 
-def _choose(X: Any, y: Any, options: FitOptions, report: Report) -> tuple[ModelKind, dict[str, float]]:
+def _choose(X: Any, labels: Any, options: FitOptions, report: Report) -> tuple[ModelKind, dict[str, float]]:
     """Compare kinds of models by rows of training that they have not seen."""
+    y = np.unique(labels, return_inverse=True)[1]
     fitted, judged = split_rows(y, 0.25, options.seed)
     rng = np.random.default_rng(options.seed)
     fitted, judged = (np.sort(rng.permutation(own)[:_MOST_COMPARED]) for own in (fitted, judged))
@@ -355,14 +409,16 @@ def _choose(X: Any, y: Any, options: FitOptions, report: Report) -> tuple[ModelK
     judged = judged[np.isin(y[judged], known)]
     nll: dict[str, float] = {}
     for kind in (ModelKind.LINEAR, ModelKind.GP):
-        model = _make(kind, X[fitted], options, report, f"compare: {kind}", brief=True).fit(X[fitted], y[fitted])
+        model = _fit(kind, X[fitted], y[fitted], options, report, f"compare: {kind}", brief=True)
         nll[str(kind)] = metrics.nll(model.predict_proba(X[judged]), np.searchsorted(known, y[judged]))
     return ModelKind(min(nll, key=lambda name: nll[name])), nll
 
 
 def _others(X: Any, y: Any, X_test: Any, y_test: Any, n_classes: int, seed: int, report: Report) -> list[Score]:
     """What others reach, with their defaults, from the same features."""
-    stops_early = "auto" if np.bincount(y).min() > 1 else False  # by rows of each class that it sets aside
+    stops_early = (
+        "auto" if np.unique(y, return_counts=True)[1].min() > 1 else False
+    )  # by rows of each class that it sets aside
     others: dict[str, Callable[[], Any]] = {
         "gradient boosting": partial(HistGradientBoostingClassifier, random_state=seed, early_stopping=stops_early),
         "logistic regression": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),

@@ -1,0 +1,5 @@
+"""``python -m gaussify``: the same as ``gaussify``."""
+
+from gaussify.cli import main
+
+main()

@@ -1,0 +1,68 @@
+"""Files that are whole or not there: written beside their place and moved there once they are complete."""
+
+import glob
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+_TOKEN_BYTES = 8
+_SETTLED = 60.0  # seconds, after which a file that is being written has long been locked
+
+try:
+    from fcntl import LOCK_EX, LOCK_NB, flock
+except ImportError:  # Windows, where nobody can remove a file that is open
+
+    def _lock(file: IO[bytes]) -> None:
+        """Nothing is needed."""
+else:
+
+    def _lock(file: IO[bytes]) -> None:
+        """Hold a file until it is closed or the process is dead; BlockingIOError if another holds it."""
+        flock(file, LOCK_EX | LOCK_NB)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Give a file that takes the place of ``path`` once it is complete, and leaves nothing behind otherwise.
+
+    A process that is killed cannot clear up; what it has left of this path is removed by the next that writes it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder, "greeting.txt")) as file:
+    ...         _ = file.write(b"hello")
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['greeting.txt']
+    """
+    _remove_remains(path)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(_TOKEN_BYTES)}")
+    try:
+        with open(beside, "xb") as file:
+            with suppress(OSError):  # some network drives have no locks; remains then stay
+                _lock(file)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException as error:
+        beside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == os.fspath(beside):
+            error.filename = os.fspath(path)  # which is what people know
+        raise
+
+
+def _remove_remains(path: Path) -> None:
+    """Remove what processes that are dead have left beside a path: files that nobody holds."""
+    pattern = f".{glob.escape(path.name)}.{'[0-9a-f]' * (2 * _TOKEN_BYTES)}"
+    for left in path.parent.glob(pattern):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _SETTLED:
+                with open(left, "rb") as file:
+                    _lock(file)
+                left.unlink()

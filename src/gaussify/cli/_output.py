@@ -1,0 +1,73 @@
+"""What commands print: tables for people, JSON for machines, and a bar while they work."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what is done.")]
+
+
+def print_table(records: Sequence[Mapping[str, Any]]) -> None:
+    """Print records as a table, numbers to the right with four digits."""
+    table = Table(box=box.SIMPLE_HEAD)
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    for column in columns:
+        numeric = any(isinstance(record.get(column), int | float) for record in records)
+        table.add_column(column, justify="right" if numeric else "left")
+    for record in records:
+        table.add_row(*(_cell(record.get(column)) for column in columns))
+    console = Console()
+    if not console.is_terminal:
+        console.width = 200  # a file has no edge to wrap at
+    console.print(table)
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Print names and values as a table."""
+    print_table([{"": name, " ": value} for name, value in facts.items()])
+
+
+def print_json(answer: Any, *, indent: int | None = 1) -> None:
+    """Print JSON; what it has no word for is text."""
+    typer.echo(json.dumps(_finite(answer), indent=indent, allow_nan=False, default=str))
+
+
+@contextmanager
+def show_progress(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
+    """Give what hears of steps and their share that is done: a bar on a terminal, nothing elsewhere."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda what, share: None
+        return
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=None)
+
+        def report(what: str, share: float) -> None:
+            progress.update(bar, description=what, completed=share, total=1.0 if share else None)
+
+        yield report
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _finite(value: Any) -> Any:
+    """Null in place of what JSON has no word for, such as an infinite NLL."""
+    if isinstance(value, Mapping):
+        return {key: _finite(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(own) for own in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
