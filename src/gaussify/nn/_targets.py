@@ -110,12 +110,52 @@ class LabelTable(NamedTuple):
         return cls(*_tensors((scale, scale * (other_mean * others + own_mean * own), constant), dtype))
 
 
+class LabelConstants(NamedTuple):
+    r"""The Gaussians of labels such that the derivative of the loss is :math:`s f_{nk} + t`, but for own classes.
+
+    Tensors where torch takes its time to make one of a number.
+    """
+
+    gaussians: LabelGaussians
+    factor: float
+    multiple: float
+    scale: float
+    shift: Float[Tensor, ""]
+    own_scale: float
+    own_shift: Float[Tensor, ""]
+    own_ratio: Float[Tensor, ""]
+    constant: Float[Tensor, ""]
+
+    @classmethod
+    def of_gaussians(
+        cls, gaussians: LabelGaussians, *, n_classes: int, n_rows: int, factor: float, dtype: torch.dtype
+    ) -> "LabelConstants":
+        r"""Return the numbers for a loss that is a factor :math:`a` times the sum over rows.
+
+        With :math:`s = a p`, the loss of a logit is :math:`(s f - s m)^2 / 2s`. That of an own class is brought to the
+        same form by :math:`\sqrt{s s_\mathrm{own}}\,(f - m_\mathrm{own})`, of which the derivative is a multiple.
+        """
+        other_mean, other_precision, own_mean, own_precision = map(float, gaussians)
+        scale, own = factor * other_precision, factor * own_precision
+        own_scale = math.sqrt(scale * own)
+        normaliser = (n_classes - 1) * half_log_variance(other_precision) + half_log_variance(own_precision)
+        numbers = -scale * other_mean, -own_scale * own_mean, math.sqrt(own / scale), factor * n_rows * normaliser
+        shift, own_shift, own_ratio, constant = _tensors(numbers, dtype)
+        return cls(gaussians, factor, 0.5 / scale, scale, shift, own_scale, own_shift, own_ratio, constant)
+
+    def precision(self, labels: Int64[Tensor, " n"], logits: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+        """Return the second derivative by each logit."""
+        return self.gaussians.of_rows(labels, logits)[1] * self.factor
+
+
 class CountConstants(NamedTuple):
     """What a sum over rows of counts needs beside the Gaussians of each row."""
 
     method: LikelihoodMethod
+    factor: float
+    multiple: float
     alpha_eps: Float[Tensor, ""]
-    factor: Float[Tensor, ""]
+    shift: Float[Tensor, ""]
     constant: Float[Tensor, ""]
 
     @classmethod
@@ -123,8 +163,13 @@ class CountConstants(NamedTuple):
         cls, method: LikelihoodMethod, alpha_eps: float, *, n: int, factor: float, dtype: torch.dtype
     ) -> "CountConstants":
         """Return them for n counts and a loss that is a factor times the sum over rows."""
-        numbers = alpha_eps, factor, factor * n * half_log_variance(1.0)
-        return cls(method, *_tensors(numbers, dtype))
+        shift = 0.5 * factor if method is LikelihoodMethod.VARIATIONAL else 0.0
+        numbers = alpha_eps, shift, factor * n * half_log_variance(1.0)
+        return cls(method, factor, 0.5 / factor, *_tensors(numbers, dtype))
+
+    def precision(self, counts: Float[Tensor, "n c"], _: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+        """Return the second derivative by each logit."""
+        return plain_gammas(counts + self.alpha_eps, self.method, torch.sum)[1] * self.factor
 
 
 class BinaryGaussians(NamedTuple):

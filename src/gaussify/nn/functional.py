@@ -20,11 +20,19 @@ from torch import Tensor
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._squared_error import count_error_sum, error_sum, label_errors, squared_errors, table_error_sum
+from gaussify.nn._squared_error import (
+    count_error_sum,
+    error_sum,
+    label_error_sum,
+    label_errors,
+    squared_errors,
+    table_error_sum,
+)
 from gaussify.nn._targets import (
     BinaryConstants,
     BinaryGaussians,
     CountConstants,
+    LabelConstants,
     LabelGaussians,
     LabelTable,
     beta_curve,
@@ -36,6 +44,7 @@ from gaussify.nn._targets import (
 _SMALLEST, _LARGEST = 1e-30, float_info.max
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _LARGEST_TABLE = 128  # classes; of more, a table of all is slower to read than made anew
+_FEW = 2**14  # logits, for which calling operations costs more than what they do
 
 __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
 
@@ -105,7 +114,9 @@ def matched_cross_entropy(
             constants = _class_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
             if isinstance(constants, LabelTable):
                 return table_error_sum(input, target, constants)
-            if constants is not None and not target.requires_grad and _are_within(target, 0.0, _LARGEST):
+            if isinstance(constants, LabelConstants):
+                return label_error_sum(input, target, constants)
+            if constants is not None and not target.requires_grad:
                 return count_error_sum(input, target, constants)
         except (AssertionError, IndexError, RuntimeError, TypeError):
             pass  # of a label outside: to be ignored, or wrong; within torch.func or a mode; of odd options
@@ -321,7 +332,7 @@ def _class_constants(
     reduction: str,
     label_smoothing: float,
     label_variance: float,
-) -> LabelTable | CountConstants | None:
+) -> LabelTable | LabelConstants | CountConstants | None:
     """What a sum over class indices or probabilities needs, matched once; None where there is more to look out for."""
     are_allowed = (
         method in list(LikelihoodMethod)
@@ -337,14 +348,14 @@ def _class_constants(
         if chosen is LikelihoodMethod.GAUSS or label_smoothing != 0.0:
             return None
         return CountConstants.of_method(chosen, alpha_eps, n=n_rows * n_classes, factor=factor, dtype=dtype)
-    is_small = n_classes <= _LARGEST_TABLE and not 0 <= ignore_index < n_classes
-    if not (target_dtype is torch.int64 and target_shape == shape[:1] and is_small):
+    if target_dtype is not torch.int64 or target_shape != shape[:1] or 0 <= ignore_index < n_classes:
         return None
     gaussians = LabelGaussians.of_smoothed(
         chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
     )
     full = torch.float64 if dtype is torch.float64 else torch.float32  # to which logits of half precision are promoted
-    return LabelTable.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=full)
+    constants = LabelTable if math.prod(shape) <= _FEW and n_classes <= _LARGEST_TABLE else LabelConstants
+    return constants.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=full)
 
 
 def _are_classes(labels: Tensor, n_classes: int) -> bool:
