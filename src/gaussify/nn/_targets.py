@@ -195,6 +195,15 @@ class BinaryGaussians(NamedTuple):
         of_0 = fixed_beta_targets(alpha_eps, beta_eps + 1.0, method)
         return cls(*of_0, *fixed_beta_targets(alpha_eps + 1.0, beta_eps, method))
 
+    def of_hard(self, labels: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
+        """Return mean and precision of each of labels that are 0 or 1."""
+        # chosen, not interpolated: where one mean is far out, a difference of the two loses the digits of the other
+        mean_0, precision_0, mean_1, precision_1 = (
+            part if isinstance(part, Tensor) else labels.new_full((), part) for part in self
+        )
+        is_1 = labels > 0.5
+        return torch.where(is_1, mean_1, mean_0), torch.where(is_1, precision_1, precision_0)
+
 
 class BinaryConstants(NamedTuple):
     r"""What makes a loss of the labels 0 and 1 of one precision: :math:`\sum_n a\,(f_n - m_0 - s y_n)^2 + b`."""
