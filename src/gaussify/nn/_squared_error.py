@@ -25,7 +25,7 @@ from gaussify.nn._targets import (
 def table_error_sum(logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], table: LabelTable) -> Float[Tensor, ""]:
     r"""Return :math:`\sum_{nk}(s_{nk} f_{nk} - t_{nk})^2` plus a constant, scales and targets by label.
 
-    Four operations and two for the derivative: of few logits, the time is that of calling them.
+    Few operations, and two for the derivative: of few logits, the time is that of calling them.
 
     Examples
     --------
@@ -36,7 +36,8 @@ def table_error_sum(logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], t
     scaled = logits * torch.embedding(table.scale, labels)
     # torch.nn.functional.mse_loss would broadcast first, which takes longer than the loss itself
     squares = torch._C._nn.mse_loss(scaled, torch.embedding(table.target, labels), _SUM)  # type: ignore[arg-type]
-    return squares + table.constant
+    squares.detach().add_(table.constant)  # which has no derivative, and needs no node in the graph
+    return squares
 
 
 def label_error_sum(
@@ -77,12 +78,12 @@ def error_sum(logits: Float[Tensor, "*n"], mean: Float[Tensor, "*n"], constants:
 
     Examples
     --------
-    >>> constants = BinaryConstants(torch.tensor(0.0), 1.0, factor=torch.tensor(2.0), constant=torch.tensor(0.5))
+    >>> constants = BinaryConstants(torch.tensor(0.0), 1.0, factor=2.0, constant=torch.tensor(0.5))
     >>> error_sum(torch.tensor([3.0, 2.0]), torch.tensor([1.0, 2.0]), constants)
     tensor(8.5000)
     """
     squares = torch._C._nn.mse_loss(logits, mean, _SUM)  # type: ignore[arg-type]
-    return torch.addcmul(constants.constant, squares, constants.factor)
+    return torch.add(constants.constant, squares, alpha=constants.factor)
 
 
 def label_errors(

@@ -210,7 +210,7 @@ class BinaryConstants(NamedTuple):
 
     mean_0: Float[Tensor, ""]
     step: float
-    factor: Float[Tensor, ""]
+    factor: float
     constant: Float[Tensor, ""]
 
     @classmethod
@@ -223,13 +223,12 @@ class BinaryConstants(NamedTuple):
         --------
         >>> gaussians = BinaryGaussians(mean_0=0.0, precision_0=4.0, mean_1=1.0, precision_1=4.0)
         >>> BinaryConstants.of_gaussians(gaussians, n=2, is_mean=True, dtype=torch.float32).factor
-        tensor(1.)
+        1.0
         """
         mean_0, precision, mean_1, _ = map(float, gaussians)
         factor = 1.0 / n if is_mean else 1.0
-        numbers = mean_0, 0.5 * precision * factor, n * factor * half_log_variance(precision)
-        low, half_precision, constant = _tensors(numbers, dtype)
-        return cls(low, mean_1 - mean_0, half_precision, constant)
+        low, constant = _tensors((mean_0, n * factor * half_log_variance(precision)), dtype)
+        return cls(low, mean_1 - mean_0, 0.5 * precision * factor, constant)
 
 
 def _tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:
