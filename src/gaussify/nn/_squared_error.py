@@ -21,6 +21,8 @@ from gaussify.nn._targets import (
     plain_gammas,
 )
 
+FEW = 2**14  # logits, for which calling operations costs more than what they do
+
 
 def table_error_sum(logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], table: LabelTable) -> Float[Tensor, ""]:
     r"""Return :math:`\sum_{nk}(s_{nk} f_{nk} - t_{nk})^2` plus a constant, scales and targets by label.
@@ -70,7 +72,14 @@ def count_error_sum(
     >>> count_error_sum(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), constants)  # 2 + log(2 pi)
     tensor(3.8379)
     """
-    return _ErrorSum.apply(logits, counts, constants, _count_errors)
+    if logits.numel() > FEW:
+        return _ErrorSum.apply(logits, counts, constants, _count_errors)
+    mean, precision, log_precision = plain_gammas(counts + constants.alpha_eps, constants.method, torch.sum)
+    _check_counts(counts, log_precision)
+    scale = (precision * constants.half_factor).sqrt_()
+    squares = torch._C._nn.mse_loss(logits * scale, mean.mul_(scale), _SUM)  # type: ignore[arg-type]
+    squares.detach().add_(constants.constant).sub_(log_precision, alpha=0.5 * constants.factor)
+    return squares
 
 
 def error_sum(logits: Float[Tensor, "*n"], mean: Float[Tensor, "*n"], constants: BinaryConstants) -> Float[Tensor, ""]:
@@ -193,9 +202,14 @@ def _count_errors(logits: Tensor, counts: Tensor, slope: Tensor, constants: Coun
         mean, precision, log_precision = plain_gammas(concentration, method, torch.sum)
         residual = torch.sub(logits, mean, out=mean).mul_(factor)
         torch.mul(residual, precision, out=slope)
+    _check_counts(counts, log_precision)
+    return torch.dot(residual.view(-1), slope.view(-1)).sub_(log_precision, alpha=factor * factor)
+
+
+def _check_counts(counts: Tensor, log_precision: Tensor) -> None:
+    """Refuse them by an error that has them looked at again; of one that is not finite, neither is the sum."""
     if not (counts.amin().item() >= 0.0 and math.isfinite(log_precision.item())):
         raise RuntimeError("Counts must be finite and not negative.")
-    return torch.dot(residual.view(-1), slope.view(-1)).sub_(log_precision, alpha=factor * factor)
 
 
 class _SquaredErrors(torch.autograd.Function):

@@ -156,6 +156,7 @@ class CountConstants(NamedTuple):
     multiple: float
     alpha_eps: Float[Tensor, ""]
     shift: Float[Tensor, ""]
+    half_factor: Float[Tensor, ""]
     constant: Float[Tensor, ""]
 
     @classmethod
@@ -164,7 +165,7 @@ class CountConstants(NamedTuple):
     ) -> "CountConstants":
         """Return them for n counts and a loss that is a factor times the sum over rows."""
         shift = 0.5 * factor if method is LikelihoodMethod.VARIATIONAL else 0.0
-        numbers = alpha_eps, shift, factor * n * half_log_variance(1.0)
+        numbers = alpha_eps, shift, 0.5 * factor, factor * n * half_log_variance(1.0)
         return cls(method, factor, 0.5 / factor, *_tensors(numbers, dtype))
 
     def precision(self, counts: Float[Tensor, "n c"], _: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
