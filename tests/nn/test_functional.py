@@ -307,14 +307,67 @@ def test_the_shortest_way_to_the_mean_equals_the_others(method, shape, label_smo
         assert_close(fast, other, **EXACT)
 
 
-def test_the_shortest_way_leaves_its_inputs_alone():
-    logits, y = random_logits(5, 3).requires_grad_(), LABELS.clone()
-    before = logits.detach().clone()
+many = pytest.mark.parametrize("shape", [(5, 3), (300, 100), (70, 1000)], ids=["few", "many", "in-chunks"])
+
+
+@many
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_the_shortest_way_leaves_its_inputs_alone(shape, kind):
+    logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
+    logits_before, y_before = logits.detach().clone(), y.clone()
     loss = matched_cross_entropy(logits, y)
     first, second = (torch.autograd.grad(loss, logits, retain_graph=True)[0] for _ in range(2))
-    assert torch.equal(logits, before)
-    assert torch.equal(y, LABELS)
+    assert torch.equal(logits, logits_before)
+    assert torch.equal(y, y_before)
+    assert first is not second
     assert_close(first, second, rtol=0, atol=0)
+
+
+@methods
+@many
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_the_shortest_way_has_all_derivatives(method, shape, kind):
+    logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
+    direction = random_logits(*shape, seed=2)
+
+    def derivatives(loss: Tensor) -> list[Tensor]:
+        """Of a multiple of the loss, of several at once, and the second in a direction."""
+        (scaled,) = torch.autograd.grad(3.0 * loss, logits, retain_graph=True)
+        factors = torch.tensor([1.0, -2.0], dtype=torch.float64)
+        (several,) = torch.autograd.grad(loss, logits, factors, retain_graph=True, is_grads_batched=True)
+        (slope,) = torch.autograd.grad(loss, logits, create_graph=True)
+        return [loss.detach(), scaled, several, *torch.autograd.grad((slope * direction).sum(), logits)]
+
+    fast = derivatives(matched_cross_entropy(logits, y, alpha_eps=0.3, method=method))
+    of_rows = derivatives(matched_cross_entropy(logits, y, alpha_eps=0.3, method=method, reduction="none").mean())
+    assert_close(fast, of_rows, **EXACT)
+
+
+@methods
+@many
+@pytest.mark.parametrize("kind", ["index", "soft"])
+@pytest.mark.parametrize("alpha_eps", [1e-6, 0.1])
+def test_sums_in_single_precision_have_its_digits(method, shape, kind, alpha_eps):
+    """Also of equal squares, whose errors of rounding do not cancel."""
+    y, logits = random_targets(kind, shape), random_logits(*shape).float()
+
+    def loss(f: Tensor) -> Tensor:
+        own = y.to(f.dtype) if kind == "soft" else y
+        return matched_cross_entropy(f, own, alpha_eps=alpha_eps, method=method)
+
+    (value, slope), (expected, expected_slope) = (with_gradient(loss, own) for own in (logits, logits.double()))
+    assert_close(value.double(), expected, rtol=1e-5, atol=0)
+    assert_close(slope.double(), expected_slope, rtol=1e-5, atol=1e-6 / shape[0])
+
+
+@many
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_logits_in_any_order_of_memory_give_the_same(shape, kind):
+    logits, y = random_logits(*shape), random_targets(kind, shape)
+    plain, turned = (
+        with_gradient(lambda f: matched_cross_entropy(f, y), own) for own in (logits, logits.T.contiguous().T)
+    )
+    assert_close(turned, plain, **EXACT)
 
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])

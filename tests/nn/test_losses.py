@@ -332,6 +332,7 @@ def test_a_vocabulary_needs_no_table_of_all_classes(method, per_class, soft):
 
 WHOLE, BROKEN = {"backend": "aot_eager", "fullgraph": True}, {"backend": "aot_eager"}
 IGNORED, SOFT_BINARY = torch.tensor([0, -100, 1, 2, -100]), 0.2 + 0.6 * BINARY
+MANY_BINARY = torch.linspace(0.0, 1.0, 35_000)  # of which a compiled graph chooses its way
 
 
 def learnt(*alpha_eps: float) -> nn.Parameter:
@@ -357,6 +358,14 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
             ("soft", SOFT_BINARY, "gauss"),
         ]
     },
+    **{
+        f"many-{name}-binary-{method}": [(MatchedBCEWithLogitsLoss(0.2, 0.3, method), y, WHOLE)]
+        for name, y, method in [
+            ("hard", MANY_BINARY.round(), "variational"),
+            ("soft", MANY_BINARY, "variational"),
+            ("hard", MANY_BINARY.round(), "gauss"),
+        ]
+    },
     "batches-of-several-sizes": [(MatchedCrossEntropyLoss(3), LABELS[:n], WHOLE) for n in (5, 4, 3, 1)],
     **{
         f"several-numbers-of-classes-smoothed-{smoothing}": [
@@ -379,6 +388,9 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
 BY_DEFAULT = {
     "default": [(MatchedCrossEntropyLoss(3, 0.2), y, {"fullgraph": True}) for y in (LABELS, SOFT)],
     "default-binary": [(MatchedBCEWithLogitsLoss(0.2), y, {"fullgraph": True}) for y in (BINARY.long(), SOFT_BINARY)],
+    "default-many-binary": [
+        (MatchedBCEWithLogitsLoss(0.2), y, {"fullgraph": True}) for y in (MANY_BINARY.round(), MANY_BINARY)
+    ],
 }
 
 

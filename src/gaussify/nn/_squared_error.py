@@ -1,5 +1,7 @@
 """Squared errors between logits and the Gaussians of their labels, weighted by precision."""
 
+import math
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -7,21 +9,25 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from gaussify.likelihoods import LikelihoodMethod
 from gaussify.nn._targets import (
     CHUNK,
     BinaryConstants,
     CountConstants,
+    LabelConstants,
     LabelGaussians,
     LabelTable,
     of_labels,
     plain_gammas,
 )
 
+FEW = 2**14  # logits, for which calling operations costs more than what they do
+
 
 def table_error_sum(logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], table: LabelTable) -> Float[Tensor, ""]:
     r"""Return :math:`\sum_{nk}(s_{nk} f_{nk} - t_{nk})^2` plus a constant, scales and targets by label.
 
-    Four operations and two for the derivative: of few logits, the time is that of calling them.
+    Few operations, and two for the derivative: of few logits, the time is that of calling them.
 
     Examples
     --------
@@ -32,22 +38,48 @@ def table_error_sum(logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], t
     scaled = logits * torch.embedding(table.scale, labels)
     # torch.nn.functional.mse_loss would broadcast first, which takes longer than the loss itself
     squares = torch._C._nn.mse_loss(scaled, torch.embedding(table.target, labels), _SUM)  # type: ignore[arg-type]
-    return squares + table.constant
+    squares.detach().add_(table.constant)  # which has no derivative, and needs no node in the graph
+    return squares
+
+
+def label_error_sum(
+    logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], constants: LabelConstants
+) -> Float[Tensor, ""]:
+    r"""Return :math:`a\sum_{nk}\tfrac12 p_{nk}(f_{nk} - m_{nk})^2 + \tfrac12\log 2\pi v_{nk}`, by class indices.
+
+    Of many logits, the time is that of passing over them, which is done twice, derivative included.
+
+    Examples
+    --------
+    >>> gaussians = LabelGaussians(other_mean=0.0, other_precision=1.0, own_mean=1.0, own_precision=1.0)
+    >>> options = {"n_classes": 2, "n_rows": 1, "factor": 1.0, "dtype": torch.float32}
+    >>> constants = LabelConstants.of_gaussians(gaussians, **options)
+    >>> label_error_sum(torch.tensor([[3.0, 0.0]]), torch.tensor([0]), constants)  # 2 + log(2 pi)
+    tensor(3.8379)
+    """
+    full = logits if logits.dtype is constants.constant.dtype else logits.to(constants.constant)
+    return _ErrorSum.apply(full, labels, constants, _label_errors)
 
 
 def count_error_sum(
     logits: Float[Tensor, "n c"], counts: Float[Tensor, "n c"], constants: CountConstants
 ) -> Float[Tensor, ""]:
-    r"""Return :math:`a\sum_{nk}\tfrac12 p_{nk}(f_{nk} - m_{nk})^2 + \tfrac12\log 2\pi v_{nk}`, by counts.
+    r"""Return the same by counts; those that are negative or not finite are an error.
 
     Examples
     --------
-    >>> from gaussify.likelihoods import LikelihoodMethod
     >>> constants = CountConstants.of_method(LikelihoodMethod.LAPLACE, 1.0, n=2, factor=1.0, dtype=torch.float32)
     >>> count_error_sum(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), constants)  # 2 + log(2 pi)
     tensor(3.8379)
     """
-    return _CountErrorSum.apply(logits, counts, constants)
+    if logits.numel() > FEW:
+        return _ErrorSum.apply(logits, counts, constants, _count_errors)
+    mean, precision, log_precision = plain_gammas(counts + constants.alpha_eps, constants.method, torch.sum)
+    _check_counts(counts, log_precision)
+    scale = (precision * constants.half_factor).sqrt_()
+    squares = torch._C._nn.mse_loss(logits * scale, mean.mul_(scale), _SUM)  # type: ignore[arg-type]
+    squares.detach().add_(constants.constant).sub_(log_precision, alpha=0.5 * constants.factor)
+    return squares
 
 
 def error_sum(logits: Float[Tensor, "*n"], mean: Float[Tensor, "*n"], constants: BinaryConstants) -> Float[Tensor, ""]:
@@ -55,12 +87,12 @@ def error_sum(logits: Float[Tensor, "*n"], mean: Float[Tensor, "*n"], constants:
 
     Examples
     --------
-    >>> constants = BinaryConstants(torch.tensor(0.0), 1.0, factor=torch.tensor(2.0), constant=torch.tensor(0.5))
+    >>> constants = BinaryConstants(torch.tensor(0.0), 1.0, factor=2.0, constant=torch.tensor(0.5))
     >>> error_sum(torch.tensor([3.0, 2.0]), torch.tensor([1.0, 2.0]), constants)
     tensor(8.5000)
     """
     squares = torch._C._nn.mse_loss(logits, mean, _SUM)  # type: ignore[arg-type]
-    return torch.addcmul(constants.constant, squares, constants.factor)
+    return torch.add(constants.constant, squares, alpha=constants.factor)
 
 
 def label_errors(
@@ -101,40 +133,83 @@ def squared_errors(
 _SUM = 2  # reduction, as torch numbers them
 
 
-class _CountErrorSum(torch.autograd.Function):
-    """A weighted sum of squares, in place, which leaves one product to do for the derivative.
+class _ErrorSum(torch.autograd.Function):
+    """A sum of squares that has its derivative by the way.
 
-    In chunks that stay in the cache: fresh memory costs more than what is computed in it.
+    In chunks that stay in the cache: fresh memory costs more than what is computed in it. There is none but that of the
+    derivative, which is given away as it is to the first backward, for most losses the only one.
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, counts: Tensor, constants: CountConstants) -> Tensor:
-        slope = torch.empty_like(logits)
-        n_rows = max(1, CHUNK // logits.shape[1])
-        if len(logits) <= n_rows:
-            twice = _slope_and_sum(logits, counts, slope, constants)
-        else:
-            chunks = zip(*(part.split(n_rows) for part in (logits, counts, slope)), strict=True)
-            twice = torch.stack([_slope_and_sum(f, c, s, constants) for f, c, s in chunks]).sum()
-        ctx.save_for_backward(logits, counts)
-        ctx.rest = slope, constants
-        return torch.addcmul(constants.constant, twice, constants.factor, value=0.5)
+    def forward(ctx: Any, logits: Tensor, target: Tensor, constants: Any, errors: Any) -> Tensor:
+        ctx.save_for_backward(logits, target)
+        ctx.rest = constants, errors
+        value, ctx.slope = _in_chunks(errors, logits, target, constants)
+        return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (logits, counts), (slope, constants) = ctx.saved_tensors, ctx.rest
+        (logits, target), (constants, errors) = ctx.saved_tensors, ctx.rest
+        slope, ctx.slope = ctx.slope, None
+        if slope is None:  # of a graph that was kept
+            _, slope = _in_chunks(errors, logits.detach(), target, constants)
         if torch.is_grad_enabled():  # for the derivative of the derivative
-            precision = plain_gammas(counts + constants.alpha_eps, constants.method, torch.sum)[1]
-            slope = slope + precision * (logits.detach() - logits)
-        return slope * (grad * -constants.factor), None, None
+            slope = slope + constants.precision(target, logits) * (logits - logits.detach())
+        elif _is_one(grad):
+            return slope, None, None, None
+        return slope * grad, None, None, None
 
 
-def _slope_and_sum(logits: Tensor, counts: Tensor, slope: Tensor, constants: CountConstants) -> Tensor:
-    r"""Write :math:`p\,(m - f)`, and return :math:`\sum p\,(m - f)^2 - \log p`."""
-    mean, precision, log_precision = plain_gammas(counts + constants.alpha_eps, constants.method, torch.sum)
-    residual = mean.sub_(logits)
-    torch.mul(residual, precision, out=slope)
-    return residual.mul_(slope).sum().sub_(log_precision)
+def _is_one(grad: Tensor) -> bool:
+    with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
+        return grad.item() == 1.0
+    return False
+
+
+def _in_chunks(
+    errors: Callable[..., Tensor], logits: Tensor, target: Tensor, constants: LabelConstants | CountConstants
+) -> tuple[Tensor, Tensor]:
+    """The loss, by sums over chunks of rows, and its derivative, of which each chunk writes its part."""
+    slope = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    n_rows = max(1, CHUNK // logits.shape[1])
+    if len(logits) <= n_rows:
+        squares = errors(logits, target, slope, constants)
+    else:
+        chunks = zip(*(part.split(n_rows) for part in (logits, target, slope)), strict=True)
+        squares = torch.stack([errors(*chunk, constants) for chunk in chunks]).sum()
+    return torch.add(constants.constant, squares, alpha=constants.multiple), slope
+
+
+def _label_errors(logits: Tensor, labels: Tensor, slope: Tensor, constants: LabelConstants) -> Tensor:
+    at = labels.unsqueeze(1)
+    torch.add(constants.shift, logits, alpha=constants.scale, out=slope)
+    own = torch.add(constants.own_shift, logits.gather(1, at), alpha=constants.own_scale)
+    flat = slope.scatter_(1, at, own).view(-1)
+    squares = torch.dot(flat, flat)
+    slope.scatter_(1, at, own.mul_(constants.own_ratio))
+    return squares
+
+
+def _count_errors(logits: Tensor, counts: Tensor, slope: Tensor, constants: CountConstants) -> Tensor:
+    method, factor, concentration = constants.method, constants.factor, counts + constants.alpha_eps
+    if method in (LikelihoodMethod.VARIATIONAL, LikelihoodMethod.LAPLACE):
+        # of precision c and mean log c - b / c, so that the derivative is c (f - log c) + b
+        log = concentration.log()
+        log_precision, residual = log.sum(), log.sub_(logits)
+        torch.addcmul(constants.shift, concentration, residual, value=-factor, out=slope)
+        residual = torch.div(slope, concentration, out=residual)
+    else:
+        mean, precision, log_precision = plain_gammas(concentration, method, torch.sum)
+        residual = torch.sub(logits, mean, out=mean).mul_(factor)
+        torch.mul(residual, precision, out=slope)
+    _check_counts(counts, log_precision)
+    return torch.dot(residual.view(-1), slope.view(-1)).sub_(log_precision, alpha=factor * factor)
+
+
+def _check_counts(counts: Tensor, log_precision: Tensor) -> None:
+    """Refuse them by an error that has them looked at again; of one that is not finite, neither is the sum."""
+    if not (counts.amin().item() >= 0.0 and math.isfinite(log_precision.item())):
+        raise RuntimeError("Counts must be finite and not negative.")
 
 
 class _SquaredErrors(torch.autograd.Function):

@@ -110,12 +110,53 @@ class LabelTable(NamedTuple):
         return cls(*_tensors((scale, scale * (other_mean * others + own_mean * own), constant), dtype))
 
 
+class LabelConstants(NamedTuple):
+    r"""The Gaussians of labels such that the derivative of the loss is :math:`s f_{nk} + t`, but for own classes.
+
+    Tensors where torch takes its time to make one of a number.
+    """
+
+    gaussians: LabelGaussians
+    factor: float
+    multiple: float
+    scale: float
+    shift: Float[Tensor, ""]
+    own_scale: float
+    own_shift: Float[Tensor, ""]
+    own_ratio: Float[Tensor, ""]
+    constant: Float[Tensor, ""]
+
+    @classmethod
+    def of_gaussians(
+        cls, gaussians: LabelGaussians, *, n_classes: int, n_rows: int, factor: float, dtype: torch.dtype
+    ) -> "LabelConstants":
+        r"""Return the numbers for a loss that is a factor :math:`a` times the sum over rows.
+
+        With :math:`s = a p`, the loss of a logit is :math:`(s f - s m)^2 / 2s`. That of an own class is brought to the
+        same form by :math:`\sqrt{s s_\mathrm{own}}\,(f - m_\mathrm{own})`, of which the derivative is a multiple.
+        """
+        other_mean, other_precision, own_mean, own_precision = map(float, gaussians)
+        scale, own = factor * other_precision, factor * own_precision
+        own_scale = math.sqrt(scale * own)
+        normaliser = (n_classes - 1) * half_log_variance(other_precision) + half_log_variance(own_precision)
+        numbers = -scale * other_mean, -own_scale * own_mean, math.sqrt(own / scale), factor * n_rows * normaliser
+        shift, own_shift, own_ratio, constant = _tensors(numbers, dtype)
+        return cls(gaussians, factor, 0.5 / scale, scale, shift, own_scale, own_shift, own_ratio, constant)
+
+    def precision(self, labels: Int64[Tensor, " n"], logits: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+        """Return the second derivative by each logit."""
+        return self.gaussians.of_rows(labels, logits)[1] * self.factor
+
+
 class CountConstants(NamedTuple):
     """What a sum over rows of counts needs beside the Gaussians of each row."""
 
     method: LikelihoodMethod
+    factor: float
+    multiple: float
     alpha_eps: Float[Tensor, ""]
-    factor: Float[Tensor, ""]
+    shift: Float[Tensor, ""]
+    half_factor: Float[Tensor, ""]
     constant: Float[Tensor, ""]
 
     @classmethod
@@ -123,8 +164,13 @@ class CountConstants(NamedTuple):
         cls, method: LikelihoodMethod, alpha_eps: float, *, n: int, factor: float, dtype: torch.dtype
     ) -> "CountConstants":
         """Return them for n counts and a loss that is a factor times the sum over rows."""
-        numbers = alpha_eps, factor, factor * n * half_log_variance(1.0)
-        return cls(method, *_tensors(numbers, dtype))
+        shift = 0.5 * factor if method is LikelihoodMethod.VARIATIONAL else 0.0
+        numbers = alpha_eps, shift, 0.5 * factor, factor * n * half_log_variance(1.0)
+        return cls(method, factor, 0.5 / factor, *_tensors(numbers, dtype))
+
+    def precision(self, counts: Float[Tensor, "n c"], _: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+        """Return the second derivative by each logit."""
+        return plain_gammas(counts + self.alpha_eps, self.method, torch.sum)[1] * self.factor
 
 
 class BinaryGaussians(NamedTuple):
@@ -150,13 +196,22 @@ class BinaryGaussians(NamedTuple):
         of_0 = fixed_beta_targets(alpha_eps, beta_eps + 1.0, method)
         return cls(*of_0, *fixed_beta_targets(alpha_eps + 1.0, beta_eps, method))
 
+    def of_hard(self, labels: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
+        """Return mean and precision of each of labels that are 0 or 1."""
+        # chosen, not interpolated: where one mean is far out, a difference of the two loses the digits of the other
+        mean_0, precision_0, mean_1, precision_1 = (
+            part if isinstance(part, Tensor) else labels.new_full((), part) for part in self
+        )
+        is_1 = labels > 0.5
+        return torch.where(is_1, mean_1, mean_0), torch.where(is_1, precision_1, precision_0)
+
 
 class BinaryConstants(NamedTuple):
     r"""What makes a loss of the labels 0 and 1 of one precision: :math:`\sum_n a\,(f_n - m_0 - s y_n)^2 + b`."""
 
     mean_0: Float[Tensor, ""]
     step: float
-    factor: Float[Tensor, ""]
+    factor: float
     constant: Float[Tensor, ""]
 
     @classmethod
@@ -169,13 +224,12 @@ class BinaryConstants(NamedTuple):
         --------
         >>> gaussians = BinaryGaussians(mean_0=0.0, precision_0=4.0, mean_1=1.0, precision_1=4.0)
         >>> BinaryConstants.of_gaussians(gaussians, n=2, is_mean=True, dtype=torch.float32).factor
-        tensor(1.)
+        1.0
         """
         mean_0, precision, mean_1, _ = map(float, gaussians)
         factor = 1.0 / n if is_mean else 1.0
-        numbers = mean_0, 0.5 * precision * factor, n * factor * half_log_variance(precision)
-        low, half_precision, constant = _tensors(numbers, dtype)
-        return cls(low, mean_1 - mean_0, half_precision, constant)
+        low, constant = _tensors((mean_0, n * factor * half_log_variance(precision)), dtype)
+        return cls(low, mean_1 - mean_0, 0.5 * precision * factor, constant)
 
 
 def _tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:

@@ -20,11 +20,20 @@ from torch import Tensor
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._squared_error import count_error_sum, error_sum, label_errors, squared_errors, table_error_sum
+from gaussify.nn._squared_error import (
+    FEW,
+    count_error_sum,
+    error_sum,
+    label_error_sum,
+    label_errors,
+    squared_errors,
+    table_error_sum,
+)
 from gaussify.nn._targets import (
     BinaryConstants,
     BinaryGaussians,
     CountConstants,
+    LabelConstants,
     LabelGaussians,
     LabelTable,
     beta_curve,
@@ -36,6 +45,7 @@ from gaussify.nn._targets import (
 _SMALLEST, _LARGEST = 1e-30, float_info.max
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _LARGEST_TABLE = 128  # classes; of more, a table of all is slower to read than made anew
+_MANY = 2**15  # logits, for which a choice within a compiled graph is worth its time
 
 __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
 
@@ -105,7 +115,9 @@ def matched_cross_entropy(
             constants = _class_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
             if isinstance(constants, LabelTable):
                 return table_error_sum(input, target, constants)
-            if constants is not None and not target.requires_grad and _are_within(target, 0.0, _LARGEST):
+            if isinstance(constants, LabelConstants):
+                return label_error_sum(input, target, constants)
+            if constants is not None and not target.requires_grad:
                 return count_error_sum(input, target, constants)
         except (AssertionError, IndexError, RuntimeError, TypeError):
             pass  # of a label outside: to be ignored, or wrong; within torch.func or a mode; of odd options
@@ -127,7 +139,13 @@ def matched_cross_entropy(
             mean, precision = counts / total, (total / variance).expand_as(counts)
             normaliser = n_classes * half_log_variance(precision[:, 0])
         else:
-            mean, precision, normaliser = gamma_targets(alpha_eps + counts, chosen)
+            concentration = alpha_eps + counts
+            if weight is None and how is not Reduction.NONE:  # one sum, which torch.compile has in one pass
+                row, concentration = logits.reshape(1, -1), concentration.reshape(1, -1)
+                mean, precision, normaliser = gamma_targets(concentration, chosen)
+                total = (squared_errors(row, mean, precision) + normaliser)[0]
+                return total if how is Reduction.SUM else total / len(logits)
+            mean, precision, normaliser = gamma_targets(concentration, chosen)
         losses = squared_errors(logits, mean, precision) + normaliser
         if weight is not None:
             losses = losses * (counts * weight.to(counts)).sum(-1)
@@ -193,11 +211,12 @@ def matched_binary_cross_entropy_with_logits(
     """
     if type(alpha_eps) is float and weight is None and pos_weight is None and not torch.compiler.is_compiling():
         options = alpha_eps, beta_eps, method, reduction, label_variance
-        # within torch.vmap or a mode, where values cannot be looked at; of odd options
-        with suppress(AssertionError, RuntimeError, TypeError):
+        try:
             constants = _binary_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
             if constants is not None and target.is_cpu and not target.requires_grad and _are_0_or_1(target):
                 return error_sum(input, torch.add(constants.mean_0, target, alpha=constants.step), constants)
+        except (AssertionError, RuntimeError, TypeError):
+            pass  # within torch.vmap or a mode, where values cannot be looked at; of odd options
     owner = "matched_binary_cross_entropy_with_logits"
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
@@ -216,15 +235,13 @@ def matched_binary_cross_entropy_with_logits(
     variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
     labels = target.to(logits.dtype)
     are_hard = _are_hard(target, labels, owner=owner)
-    mean: Tensor
-    if chosen is LikelihoodMethod.GAUSS:
-        mean, precision = labels, 1.0 / variance
-    else:
-        mean, precision = _binary_targets(labels, are_hard, chosen, alpha_eps, beta_eps)
-    if how is not Reduction.NONE and weight is None and pos_weight is None and isinstance(precision, Tensor):
-        row, mean, precision = (part.reshape(1, -1) for part in (logits, mean, precision.expand_as(logits)))
-        total = squared_errors(row, mean, precision)[0] + half_log_variance(precision).sum()
+    is_matched = chosen is not LikelihoodMethod.GAUSS
+    if is_matched and how is not Reduction.NONE and weight is None and pos_weight is None:
+        total = _binary_sum(logits, labels, are_hard, chosen, alpha_eps, beta_eps)
         return total if how is Reduction.SUM else total / logits.numel()
+    mean, precision = labels, 1.0 / variance
+    if is_matched:
+        mean, precision = _binary_targets(labels, are_hard, chosen, alpha_eps, beta_eps)
     losses = 0.5 * precision * (logits - mean).square() + half_log_variance(precision)
     if weight is not None:
         losses = losses * weight
@@ -290,19 +307,38 @@ def _binary_constants(
     return BinaryConstants.of_gaussians(gaussians, n=n, is_mean=reduction == Reduction.MEAN, dtype=dtype) if n else None
 
 
+def _binary_sum(
+    logits: Tensor, labels: Tensor, are_hard: bool, method: LikelihoodMethod, alpha_eps: Any, beta_eps: Any
+) -> Tensor:
+    """The sum of all losses."""
+
+    def of_hard(logits: Tensor, labels: Tensor) -> Tensor:
+        gaussians = BinaryGaussians.of_labels(method, alpha_eps, beta_eps)
+        half_0, half_1 = half_log_variance(gaussians.precision_0), half_log_variance(gaussians.precision_1)
+        # counted, since sums of equal numbers have errors of rounding that do not cancel
+        return squares(logits, *gaussians.of_hard(labels)) + logits.numel() * half_0 + labels.sum() * (half_1 - half_0)
+
+    def of_any(logits: Tensor, labels: Tensor) -> Tensor:
+        mean, precision = _binary_targets(labels, False, method, alpha_eps, beta_eps)
+        return squares(logits, mean, precision) + half_log_variance(precision).sum()
+
+    def squares(*parts: Tensor) -> Tensor:
+        return squared_errors(*(part.reshape(1, -1) for part in parts))[0]
+
+    are_fixed = isinstance(alpha_eps, float) and isinstance(beta_eps, float) and not labels.requires_grad
+    if torch.compiler.is_compiling() and not are_hard and are_fixed and labels.is_cpu and labels.numel() >= _MANY:
+        # floats that are 0 and 1, as a rule, which cost half as much and can be looked at in the graph
+        return torch.cond((labels * labels == labels).all(), of_hard, of_any, (logits, labels))
+    return (of_hard if are_hard else of_any)(logits, labels)
+
+
 def _binary_targets(
     labels: Tensor, are_hard: bool, method: LikelihoodMethod, alpha_eps: Any, beta_eps: Any
 ) -> tuple[Tensor, Any]:
     """Mean and precision of each label; those that are all 0 or 1 have one of two."""
     are_fixed = isinstance(alpha_eps, float) and isinstance(beta_eps, float)
     if are_hard:
-        of = BinaryGaussians.of_labels(method, alpha_eps, beta_eps)
-        # chosen, not interpolated: where one mean is far out, a difference of the two loses the digits of the other
-        mean_0, precision_0, mean_1, precision_1 = (
-            part if isinstance(part, Tensor) else labels.new_full((), part) for part in of
-        )
-        is_1 = labels > 0.5
-        return torch.where(is_1, mean_1, mean_0), torch.where(is_1, precision_1, precision_0)
+        return BinaryGaussians.of_labels(method, alpha_eps, beta_eps).of_hard(labels)
     if are_fixed and not labels.requires_grad:
         with suppress(AssertionError):  # within a mode of torch's that knows no tensors but its own
             return beta_curve(alpha_eps, beta_eps, method, labels.dtype).of_labels(labels, alpha_eps, beta_eps)
@@ -321,7 +357,7 @@ def _class_constants(
     reduction: str,
     label_smoothing: float,
     label_variance: float,
-) -> LabelTable | CountConstants | None:
+) -> LabelTable | LabelConstants | CountConstants | None:
     """What a sum over class indices or probabilities needs, matched once; None where there is more to look out for."""
     are_allowed = (
         method in list(LikelihoodMethod)
@@ -337,14 +373,14 @@ def _class_constants(
         if chosen is LikelihoodMethod.GAUSS or label_smoothing != 0.0:
             return None
         return CountConstants.of_method(chosen, alpha_eps, n=n_rows * n_classes, factor=factor, dtype=dtype)
-    is_small = n_classes <= _LARGEST_TABLE and not 0 <= ignore_index < n_classes
-    if not (target_dtype is torch.int64 and target_shape == shape[:1] and is_small):
+    if target_dtype is not torch.int64 or target_shape != shape[:1] or 0 <= ignore_index < n_classes:
         return None
     gaussians = LabelGaussians.of_smoothed(
         chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
     )
     full = torch.float64 if dtype is torch.float64 else torch.float32  # to which logits of half precision are promoted
-    return LabelTable.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=full)
+    constants = LabelTable if math.prod(shape) <= FEW and n_classes <= _LARGEST_TABLE else LabelConstants
+    return constants.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=full)
 
 
 def _are_classes(labels: Tensor, n_classes: int) -> bool:
