@@ -359,6 +359,39 @@ def test_iterations_of_rounds_are_counted_on(monkeypatch):
     assert model.search_[0].n_evaluations >= 8
 
 
+@pytest.mark.parametrize("objective", ["elbo", "leave-one-out"])
+def test_the_value_at_the_end_is_of_all_rows(monkeypatch, objective):
+    common = MANY | {"objective": objective}
+    values = []
+    for batch_size in (None, 5):
+        judge(monkeypatch, -0.5, -0.6, -0.6)
+        model = GPClassifier(**common, batch_size=batch_size).fit(X, Y)
+        assert model.objective_ == "matched"
+        values.append(model.objective_value_)
+    assert values[0] == pytest.approx(values[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 3])
+def test_few_iterations_are_taken_all_the_same(monkeypatch, max_iter):
+    judge(monkeypatch, *np.linspace(-0.9, -0.1, 9).tolist())
+    model = GPClassifier(**MANY | {"max_iter": max_iter}, tol=1e-300).fit(X, Y)
+    assert (model.n_iter_, model.objective_) == (max_iter, "leave-one-out")
+
+
+@pytest.mark.parametrize("objective", ["elbo", "leave-one-out"])
+def test_a_search_is_of_the_other_rows_with_the_seed(monkeypatch, objective):
+    asked, learn = [], fitting.learn_sparse_with_labels
+
+    def spy(rows, *rest, **options):
+        asked.append((rows, options["seed"]))
+        return learn(rows, *rest, **options)
+
+    monkeypatch.setattr(fitting, "learn_sparse_with_labels", spy)
+    GPClassifier(**MANY | {"objective": objective}, random_state=7).fit(X, Y)
+    assert asked
+    assert all(len(rows.labels) == 240 and seed == 7 for rows, seed in asked)
+
+
 def test_few_rows_which_all_take_part_do_not_end_it(monkeypatch):
     judge(monkeypatch, -0.5, -0.6)
     model = GPClassifier(**MANY | {"sample_size": 300}).fit(X, Y)

@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch.testing import assert_close
 
 import gaussify.gp._expectation as expectation
+import gaussify.gp._fitting as fitting
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood, metrics
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._elbo import accumulate_leave_one_out, dense_leave_one_out, leave_one_out_value
@@ -131,8 +132,18 @@ def test_samples_of_latents_average_to_the_integral():
     likelihood = SoftmaxLikelihood(3)
     mean, variance = torch.tensor([[1.0, -1.0, 0.0]]).double(), torch.tensor([[0.5, 2.0, 1.0]]).double()
     label = torch.tensor([1])
-    sampled = log_predictive(likelihood, 100_000)
-    assert_close(sampled(mean, variance, label), log_predictive(likelihood)(mean, variance, label), rtol=0.0, atol=0.02)
+    sampled, exact = log_predictive(likelihood, 100_000), log_predictive(likelihood)
+    assert_close(sampled(mean, variance, label), exact(mean, variance, label), rtol=0.0, atol=0.02)
+    assert torch.equal(sampled(mean, variance, label), sampled(mean, variance, label))
+    assert not torch.equal(
+        log_predictive(likelihood, 10, 1)(mean, variance, label), log_predictive(likelihood, 10)(mean, variance, label)
+    )
+
+
+def test_samples_have_a_derivative_where_nothing_is_uncertain():
+    mean, variance = torch.zeros(2, 3).double(), torch.zeros(2, 3).double().requires_grad_()
+    log_predictive(SoftmaxLikelihood(3), 8)(mean, variance, torch.tensor([0, 1])).sum().backward()
+    assert bool(variance.grad.isfinite().all())
 
 
 @pytest.mark.parametrize("gap", [5.0, 20.0, 40.0])
@@ -199,12 +210,17 @@ def test_it_is_saved_and_loaded(tmp_path):
     assert np.array_equal(loaded.predict_proba(X), model.predict_proba(X))
 
 
-def test_another_seed_draws_other_samples():
+def test_samples_are_by_the_seed(monkeypatch):
+    asked = []
+
+    def spy(likelihood, n_samples, seed):
+        asked.append((n_samples, seed))
+        return log_predictive(likelihood, n_samples, seed)
+
+    monkeypatch.setattr(fitting, "log_predictive", spy)
     X, y = load_iris(return_X_y=True)
-    common = {"n_inducing": 8, "objective": "leave-one-out", "expectation": 8, "max_iter": 5}
-    first, again, other = (GPClassifier(**common, random_state=seed).fit(X, y) for seed in (0, 0, 1))
-    assert first.objective_value_ == again.objective_value_
-    assert first.objective_value_ != other.objective_value_
+    GPClassifier(n_inducing=8, objective="leave-one-out", expectation=8, max_iter=3, random_state=5).fit(X, y)
+    assert set(asked) == {(8, 5)}
 
 
 def test_each_kernel_for_itself_is_refused():

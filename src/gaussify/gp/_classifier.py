@@ -81,9 +81,10 @@ class GPClassifier(StreamingClassifier):
         What hyperparameters maximise: ``"matched"`` the evidence of the Gaussian model, or Titsias' bound on it. From
         there on, with the exact likelihood and ``alpha_eps`` learnt along (unless it is given): ``"elbo"`` the bound on
         the evidence of the exact model that the posterior of the Gaussian model gives, ``"leave-one-out"`` the
-        log-likelihood of each row given all others. With inducing points and many rows, some rows have no say in
-        such a search, which ends before they are predicted worse; as that happens while the bound still rises,
-        ``"elbo"`` then goes on by leaving rows out, and keeps what predicts them best.
+        log-likelihood of each row given all others (of equal rows, which count as one of their weight, one is left
+        out). With inducing points and at least four times ``sample_size`` rows, some rows have no say in such a search,
+        which ends before they are predicted worse; as that happens while the bound still rises, ``"elbo"`` then goes on
+        by leaving rows out, and keeps the best that it came by.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
         ``criterion``. With other objectives than ``"matched"`` hyperparameters are learnt with each, and compared by
@@ -114,7 +115,8 @@ class GPClassifier(StreamingClassifier):
         Iterations of each search at most; 0 leaves kernel and inducing points where they begin.
     tol : float
         The search ends when ten iterations together improve the objective by less than this for each row; with steps
-        of which each has other rows, when a quarter of ``max_iter`` does.
+        of which each has other rows, when a quarter of ``max_iter`` does. Where rows held out may end it, iterations
+        are counted anew with each quarter.
     label_variance : float
         Variance of a label for ``method="gauss"``.
     criterion : {"leave-one-out", "training"}
@@ -145,13 +147,13 @@ class GPClassifier(StreamingClassifier):
         With the hyperparameters that were learnt, for scaled inputs; one for each latent unless they share it.
     inducing_points_ : ndarray of shape (m, n_features), or list of them
         In scaled units.
-    method_, alpha_eps_, temperature_ : str, float or ndarray, float
+    method_, alpha_eps_, temperature_ : str, float or list of float, float
         The numbers in use.
     score_ : float
         Mean log-likelihood of a row by ``criterion``, with these numbers.
     objective_value_ : float
         Value of ``objective`` at the hyperparameters that were learnt, of the rows that they were learnt from, and the
-        log-density of their priors. Evidence and bound are of the model at temperature one.
+        log-density of their priors. All are at temperature one, but for rows left out with a ``temperature`` given.
     objective_ : {"matched", "elbo", "leave-one-out"}
         By which the hyperparameters that were kept were learnt: what ``objective`` says, or with many rows what led to
         better predictions.

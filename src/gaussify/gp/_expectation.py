@@ -21,6 +21,7 @@ each row's own observation is taken out of :math:`\mu_i, s_i` first. With the de
 where the last :math:`\phi_i` of :math:`\bar\phi_i`, and both of :math:`\bar L`, are without the constant.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ from torch import Tensor
 from gaussify._numerics import Map, product
 from gaussify.gp._cross import CrossKernel
 from gaussify.gp._objective import SortedRows
-from gaussify.likelihoods import ClassLikelihood, PredictiveMethod, PseudoTargets
+from gaussify.likelihoods import ClassLikelihood, PseudoTargets
 from gaussify.posterior import leave_one_out
 
 _ELEMENTS = 1 << 20  # of the features of a chunk, for every latent: they stay in the cache, and leave work for threads
@@ -54,10 +55,7 @@ def sampled_expectation(likelihood: ClassLikelihood, n_samples: int, seed: int) 
     """
 
     def expected(mean: Tensor, variance: Tensor, labels: Tensor) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        noise = torch.randn((n_samples, *mean.shape), generator=generator, dtype=mean.dtype)
-        # at a variance of zero its root has no derivative
-        return likelihood.log_prob(mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * noise, labels).mean(0)
+        return likelihood.log_prob(_sampled(mean, variance, n_samples, seed), labels).mean(0)
 
     return expected
 
@@ -72,13 +70,25 @@ def log_predictive(likelihood: ClassLikelihood, n_samples: int | None = None, se
     >>> score(torch.zeros(1, 1), torch.ones(1, 1), torch.tensor([1]))  # log(1/2)
     tensor([-0.6931])
     """
-    method = PredictiveMethod.QUADRATURE if n_samples is None else PredictiveMethod.MONTE_CARLO
 
-    def score(mean: Tensor, variance: Tensor, labels: Tensor) -> Tensor:
-        probs = likelihood.predict_proba(mean, variance, method, n_samples=n_samples or 1, seed=seed)
+    def by_quadrature(mean: Tensor, variance: Tensor, labels: Tensor) -> Tensor:
+        probs = likelihood.predict_proba(mean, variance)
         return probs.gather(1, labels[:, None])[:, 0].clamp_min(torch.finfo(probs.dtype).tiny).log()
 
-    return score
+    def by_samples(mean: Tensor, variance: Tensor, labels: Tensor) -> Tensor:
+        assert n_samples is not None
+        log_probs = likelihood.log_prob(_sampled(mean, variance, n_samples, seed), labels)
+        return torch.logsumexp(log_probs, 0) - math.log(n_samples)
+
+    return by_quadrature if n_samples is None else by_samples
+
+
+def _sampled(mean: Tensor, variance: Tensor, n_samples: int, seed: int) -> Float[Tensor, "s n l"]:
+    """Samples of latents by the same noise for every call."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn((n_samples, *mean.shape), generator=generator, dtype=mean.dtype)
+    # at a variance of zero its root has no derivative
+    return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * noise
 
 
 def tempered(score: RowScore, temperature: float) -> RowScore:

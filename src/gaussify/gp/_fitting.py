@@ -1,7 +1,7 @@
 """From rows to a model: hyperparameters by a search, and how labels become Gaussians by how rows are predicted.
 
-Where rows are many, those that predictions are judged by take no part in any search, so that searches can be compared
-by them.
+Where rows are many, those that predictions are judged by take no part in any search but for the scales it begins with,
+so that searches can be compared by them.
 """
 
 from collections.abc import Callable, Iterator, Sequence

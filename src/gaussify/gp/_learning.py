@@ -1,4 +1,4 @@
-"""Models with learnt hyperparameters: kernels, and inducing points, of largest evidence or bound."""
+"""Models with learnt hyperparameters: kernels, and inducing points, by evidence, bound, or rows given all others."""
 
 import copy
 import time
@@ -148,7 +148,7 @@ def learn_sparse_with_labels(
 
     def objective() -> float:
         sample = None
-        if batch_size < n:
+        if batch_size < n and settings.max_iter > 0:  # a value that nothing is learnt by is of all rows
             sample = torch.randperm(n, generator=generator)[:batch_size].sort().values
         table = family.targets(alpha_eps())
         value = accumulate(k, z, rows, table, family.score, constant_variance=CONSTANT_VARIANCE, sample=sample)
@@ -216,9 +216,10 @@ class _LearntAlpha:
 
     def add_log_prior(self) -> float:
         """Return the log-density of a broad prior, for where the bound says nothing, and add its gradient."""
+        if self._given is not None:
+            return 0.0
         value = log_prior_of_alpha(_ALPHA_UNIT * self.parameter, _ALPHA_SCALE)
-        if value.requires_grad:
-            value.backward()
+        value.backward()
         return value.item()
 
 
@@ -263,7 +264,7 @@ def _maximise_in_rounds(
         if hear is not None:
             hear(so_far.n_iterations + iteration, value)
 
-    for end in sorted({settings.max_iter * part // n_rounds for part in range(1, n_rounds + 1)}):
+    for end in sorted({settings.max_iter * part // n_rounds for part in range(1, n_rounds + 1)} - {0}) or [0]:
         done = so_far.n_iterations
         own = maximise(objective, parameters, **options | {"max_iter": end - done}, report=report)
         so_far = SearchReport(

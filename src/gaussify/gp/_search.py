@@ -1,4 +1,4 @@
-"""Hyperparameters of largest evidence: L-BFGS that survives what it steps into, and Adam where evidence is sampled."""
+"""Hyperparameters of the largest objective: L-BFGS that survives what it steps into, and Adam where it is sampled."""
 
 import time
 import warnings
