@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from gaussify._atomic import replacing
+from gaussify._atomic import only_one, replacing
 
 WRITE = """
 import os, signal, sys
@@ -60,3 +61,29 @@ def test_files_of_others_stay(tmp_path):
     with replacing(tmp_path / "out.csv"):
         pass
     assert {own for own in tmp_path.iterdir() if own.name.startswith(".")} == {*others, fresh}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be held")
+def test_one_at_a_time_reads_and_replaces(tmp_path):
+    path = tmp_path / "count"
+    path.write_text("0")
+
+    def count():
+        for _ in range(10):
+            with only_one(tmp_path):
+                value = int(path.read_text())
+                time.sleep(0.001)
+                with replacing(path) as file:
+                    file.write(str(value + 1).encode())
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert path.read_text() == "40"
+
+
+def test_a_folder_that_is_not_there_is_for_others_to_explain(tmp_path):
+    with only_one(tmp_path / "nothing"):
+        pass

@@ -14,15 +14,22 @@ _SETTLED = 60.0  # seconds, after which a file that is being written has long be
 
 try:
     from fcntl import LOCK_EX, LOCK_NB, flock
-except ImportError:  # Windows, where nobody can remove a file that is open
+except ImportError:  # Windows, where nobody can remove a file that is open, and folders cannot be held
 
     def _lock(file: IO[bytes]) -> None:
         """Nothing is needed."""
+
+    def _wait_for(folder: int) -> None:
+        """Nothing can be done."""
 else:
 
     def _lock(file: IO[bytes]) -> None:
         """Hold a file until it is closed or the process is dead; BlockingIOError if another holds it."""
         flock(file, LOCK_EX | LOCK_NB)
+
+    def _wait_for(folder: int) -> None:
+        """Hold a folder once nobody else does."""
+        flock(folder, LOCK_EX)
 
 
 @contextmanager
@@ -55,6 +62,29 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError) and error.filename == os.fspath(beside):
             error.filename = os.fspath(path)  # which is what people know
         raise
+
+
+@contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Let one process at a time read and replace what is in a folder; others wait until it is done, or dead.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, only_one(Path(folder)):
+    ...     pass
+    """
+    try:
+        folder = os.open(path, os.O_RDONLY)
+    except OSError:  # which whoever reads the model explains
+        yield
+        return
+    try:
+        with suppress(OSError):  # some network drives have no locks
+            _wait_for(folder)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _remove_remains(path: Path) -> None:

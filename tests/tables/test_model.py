@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import gaussify.tables._predicting as predicting
 from gaussify import metrics
 from gaussify.exceptions import InvalidArgumentError, ModelFileError, TableError
 from gaussify.gp import GPClassifier
@@ -20,6 +21,7 @@ from gaussify.tables import (
     fit_table,
     predict_rows,
     report_html,
+    split_batches,
 )
 from gaussify.tables._training import split_rows
 from tables.conftest import make_birds
@@ -142,6 +144,10 @@ def test_a_saved_model_predicts_the_same(fitted, model):
     assert model.history == fitted.model.history
 
 
+def shard_of(model):
+    return fit_like(model, NEW, FitOptions(compare=False, use_all=True), source="more").model
+
+
 def test_batches_are_learnt_as_one_table_is(model, tmp_path):
     twin = TableModel.load(tmp_path / "model")
     model.learn(iter(NEW.to_batches(max_chunksize=17)), "more")
@@ -164,14 +170,24 @@ def test_rows_without_a_label_are_passed_over_and_classes_may_be_new(model):
 def test_merged_shards_are_the_model_of_all_rows(model, tmp_path):
     whole = TableModel.load(tmp_path / "model")
     whole.learn(iter([NEW]), "more")
-    shard = fit_like(model, NEW, FitOptions(compare=False, use_all=True), source="more").model
+    shard = shard_of(model)
     assert shard.n_rows == 60
     model.merge(shard)
     assert model.n_rows == 379
-    for own in (model, whole):
-        if hasattr(own.classifier, "tune"):
-            own.classifier.tune()
     np.testing.assert_allclose(model.predict_proba(NEW), whole.predict_proba(NEW), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "learn", [lambda model: model.learn([NEW], "more"), lambda model: model.merge(shard_of(model))]
+)
+def test_what_suits_all_rows_is_chosen_before_a_model_is_saved(model, tmp_path, learn):
+    learn(model)
+    model.save(tmp_path / "more")
+    expected = model.predict_proba(NEW)
+    loaded = TableModel.load(tmp_path / "more")
+    if hasattr(loaded.classifier, "tune"):
+        loaded.classifier.tune = None  # which would have to be called for a choice that is not there
+    np.testing.assert_array_equal(loaded.predict_proba(NEW), expected)
 
 
 def test_rows_never_count_twice(model, tmp_path):
@@ -349,3 +365,19 @@ def test_the_report_survives_odd_tables():
     html = report_html(fitted, "odd.csv")
     assert "<class" not in html
     assert "one value throughout" in html
+
+
+def test_parts_of_batches_are_the_smaller_the_more_classes_there_are():
+    batches = [NEW.slice(0, 50), NEW.slice(50), NEW.slice(0, 0)]
+    for n_classes in (3, 1 << 15, 1 << 17, 1 << 30):
+        parts = list(split_batches(batches, n_classes))
+        assert pa.concat_tables(parts).equals(NEW)
+        assert all(0 < part.num_rows <= max(1, (1 << 20) // n_classes) for part in parts)
+
+
+def test_scores_do_not_depend_on_the_parts(model, monkeypatch):
+    whole, n_rows = evaluate_rows(model, [NEW])
+    monkeypatch.setattr(predicting, "_PROBABILITIES", 21)
+    parts, n_rows_of_parts = evaluate_rows(model, [NEW])
+    assert n_rows_of_parts == n_rows
+    assert parts[1:5] == pytest.approx(whole[1:5], rel=1e-9)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gaussify._atomic import only_one
 from gaussify._optional import import_optional
 from gaussify.cli._app import app, print_note
 from gaussify.cli._output import Json, Verbose, print_facts, print_json, print_table, show_progress
@@ -48,7 +49,7 @@ def fit(
     ] = _DEFAULT.n_inducing,
     max_iter: Annotated[int, typer.Option(min=0, help="Iterations of its search.")] = _DEFAULT.max_iter,
     like: Annotated[
-        Path | None, typer.Option(help="A model whose columns and hyperparameters to take; for 'merge'.")
+        Path | None, typer.Option(help="A model whose columns, kernel and inducing points to take; for 'merge'.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there already.")] = False,
     seed: Annotated[
@@ -147,7 +148,7 @@ def predict(
 
         def predictions() -> Iterator[Any]:
             nonlocal n_rows
-            for batch in _count(reader.batches, report):
+            for batch in tables.split_batches(_count(reader.batches, report), len(loaded.classes)):
                 yield tables.predict_rows(loaded, batch, kept)
                 n_rows += batch.num_rows
                 new.update(loaded.encoder.n_new_levels(batch))
@@ -171,21 +172,23 @@ def predict(
 def update(model: Model, table: Table, as_json: Json = False, verbose: Verbose = False) -> None:
     """Learn the rows of a table as well, in closed form.
 
-    Columns and hyperparameters stay; classes may be new. The model on disk is the old one until the new is complete.
-    report.html stays that of the fit.
+    Columns, kernel and inducing points stay; alpha_eps and temperature of a linear model are those that suit all rows.
+    Classes may be new. The model on disk is the old one until the new is complete; two updates of it wait for each
+    other. report.html stays that of the fit.
 
     [bold]Examples[/bold]
 
     gaussify update penguins-model more.csv
     """
-    tables = tables_for("update")
-    loaded = tables.TableModel.load(model)
-    source, before = _source(table), len(loaded.classes)
-    _note_known(loaded, source)
-    with tables.open_table(table) as reader, show_progress(quiet=as_json) as report:
-        tables.require_column(loaded.target, reader.names, because="which holds the labels")
-        n_rows = loaded.learn(_count(reader.batches, report), source)
-    loaded.save(model)
+    tables, source = tables_for("update"), _source(table)
+    with only_one(model):
+        loaded = tables.TableModel.load(model)
+        before = len(loaded.classes)
+        _note_known(loaded, source)
+        with tables.open_table(table) as reader, show_progress(quiet=as_json) as report:
+            tables.require_column(loaded.target, reader.names, because="which holds the labels")
+            n_rows = loaded.learn(_count(reader.batches, report), source)
+        loaded.save(model)
     if as_json:
         answer = {"model": str(model), "n_learnt": n_rows, "n_rows": loaded.n_rows, "classes": loaded.classes.tolist()}
         print_json(answer | {"n_rows_since_report": loaded.n_rows_since_fit})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gaussify.tables._encoder import TableEncoder, as_table, require_column
     from gaussify.tables._files import STANDARD_STREAM, TableReader, open_table, read_table, write_rows
     from gaussify.tables._model import MODEL_FILE, REPORT_FILE, LabelledRows, LearntRows, TableModel, take_labelled
-    from gaussify.tables._predicting import evaluate_rows, predict_rows
+    from gaussify.tables._predicting import evaluate_rows, predict_rows, split_batches
     from gaussify.tables._report import describe, report_html, save_fitted
     from gaussify.tables._training import FittedTable, HeldOut, Score, fit_like, fit_table, tabulate_scores
 
@@ -46,6 +46,7 @@ __all__ = [
     "report_html",
     "require_column",
     "save_fitted",
+    "split_batches",
     "tabulate_scores",
     "take_labelled",
     "write_rows",

@@ -142,6 +142,7 @@ class TableModel:
             n_rows += len(labels)
         if n_rows == 0:
             raise TableError(f"{source} has no row with a label in column {self.target!r} to learn from.")
+        self._tune()
         self.history = [*self.history, LearntRows.of(source, n_rows)]
         return n_rows
 
@@ -163,9 +164,15 @@ class TableModel:
             kinds = [type(own.classifier).__name__ for own in (self, other)]
             raise InvalidArgumentError(f"Models to merge must be of one kind; got {kinds[0]} and {kinds[1]}.")
         self.classifier.merge(other.classifier)
+        self._tune()
         self.history = [*self.history, *other.history]
         self.scores = {}  # which were those of one of them
         return self
+
+    def _tune(self) -> None:
+        """Choose anew what a linear model chooses by its rows, so that it depends on these alone, and is saved."""
+        if isinstance(self.classifier, BayesianLogisticRegression):
+            self.classifier.tune()
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the model into a folder, which is made; a kill leaves the old model or the new one."""

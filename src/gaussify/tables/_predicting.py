@@ -1,6 +1,6 @@
 """What a model says about the rows of a table, a batch at a time."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,21 @@ from gaussify.tables._model import TableModel, take_labelled
 from gaussify.tables._training import Score
 
 _N_BINS = 15  # of the calibration error, as metrics have it
+_PROBABILITIES = 1 << 20  # at a time: rows of short text are many in a block, whatever the number of classes
+
+
+def split_batches(batches: Iterable[Any], n_classes: int) -> Iterator[pa.Table]:
+    """Pass batches on in parts of so few rows that what is predicted of them has room.
+
+    Examples
+    --------
+    >>> [part.num_rows for part in split_batches([{"x": [1, 2, 3]}], n_classes=1 << 19)]
+    [2, 1]
+    """
+    size = max(1, _PROBABILITIES // n_classes)
+    for table in map(as_table, batches):
+        for start in range(0, table.num_rows, size):
+            yield table.slice(start, size)
 
 
 def predict_rows(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.RecordBatch:
@@ -54,8 +69,8 @@ def evaluate_rows(model: TableModel, batches: Iterable[Any]) -> tuple[Score, int
     (True, 20)
     """
     score = _RunningScore()
-    for batch in batches:
-        rows, labels, _ = take_labelled(as_table(batch), model.target)
+    for part in split_batches(batches, len(model.classes)):
+        rows, labels, _ = take_labelled(part, model.target)
         if not len(labels):
             continue
         unknown = np.setdiff1d(labels, model.classes)

@@ -201,7 +201,7 @@ def fit_like(
     source: str = "",
     report: Report | None = None,
 ) -> FittedTable:
-    """Fit a model of other rows with the columns, features and hyperparameters of one there is, for merging.
+    """Fit a model of other rows with the columns, features, kernel and inducing points of one there is, for merging.
 
     Parameters
     ----------
