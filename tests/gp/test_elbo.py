@@ -13,7 +13,7 @@ from torch.testing import assert_close
 import gaussify.gp._expectation as expectation
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.gp._elbo import accumulate_elbo, dense_elbo, elbo_value, with_constant
+from gaussify.gp._elbo import ExactObjective, accumulate_objective, dense_objective, objective_value, with_constant
 from gaussify.gp._expectation import sampled_expectation
 from gaussify.gp._learning import CONSTANT_VARIANCE, LabelFamily, SearchSettings, learn_exact_with_labels
 from gaussify.gp._objective import SortedRows, factorise
@@ -40,6 +40,10 @@ def problem(n_classes, n=N, seed=0):
     X = torch.randn(n, D, generator=generator, dtype=torch.float64)
     labels = (X[:, 0] * 1.5 + torch.randn(n, generator=generator)).argsort().argsort() * n_classes // n
     return X, labels
+
+
+def bound_of(likelihood):
+    return ExactObjective(likelihood.expected_log_prob)
 
 
 def direct_elbo(kernel, Z, X, labels, likelihood):
@@ -77,9 +81,7 @@ def test_bound_and_gradient_are_those_of_the_definition(make, kernel, elements, 
     Z = X[:M].clone().requires_grad_()
     weight = torch.tensor([1.0, 2.0, 1.0, 3.0] * (N // 4)).double() if is_weighted else None
     rows = SortedRows.of(X, labels, weight, n_classes=likelihood.n_classes)
-    found = accumulate_elbo(
-        kernel, Z, rows, likelihood.target_table(), likelihood.expected_log_prob, constant_variance=V
-    )
+    found = accumulate_objective(kernel, Z, rows, likelihood.target_table(), bound_of(likelihood), constant_variance=V)
     copies = torch.ones(N).long() if weight is None else weight.long()
     expected = direct_elbo(
         kernel, Z, X.repeat_interleave(copies, 0), labels.repeat_interleave(copies), make(log_alpha.exp())
@@ -98,14 +100,20 @@ def test_a_sample_of_rows_stands_for_all(is_weighted):
     rows, table = SortedRows.of(X, labels, weight, n_classes=4), likelihood.target_table()
 
     def bound(sample=None):
-        return accumulate_elbo(
-            KERNELS["rbf"](), X[:M], rows, table, likelihood.expected_log_prob, constant_variance=V, sample=sample
+        return accumulate_objective(
+            KERNELS["rbf"](),
+            X[:M],
+            rows,
+            table,
+            bound_of(likelihood),
+            constant_variance=V,
+            sample=sample,
         )
 
     samples = [torch.arange(start, N, 4) for start in range(4)]
     assert np.mean([bound(sample) for sample in samples]) == pytest.approx(bound(), rel=1e-10)
     assert bound(torch.arange(N)) == bound()
-    value = elbo_value(KERNELS["rbf"](), X[:M], rows, table, likelihood.expected_log_prob, constant_variance=V)
+    value = objective_value(KERNELS["rbf"](), X[:M], rows, table, bound_of(likelihood), constant_variance=V)
     assert value == pytest.approx(bound(), rel=1e-12)
 
 
@@ -114,10 +122,10 @@ def test_with_all_rows_as_inducing_points_it_is_that_of_exact_processes(make):
     likelihood, kernel = make(torch.tensor(0.1).double()), KERNELS["rbf"]()
     X, labels = problem(likelihood.n_classes)
     rows, table = SortedRows.of(X, labels, n_classes=likelihood.n_classes), likelihood.target_table()
-    arguments = (table, likelihood.expected_log_prob)
-    sparse = accumulate_elbo(kernel, X, rows, *arguments, constant_variance=V)
+    arguments = (table, bound_of(likelihood))
+    sparse = accumulate_objective(kernel, X, rows, *arguments, constant_variance=V)
     covariance = kernel(rows.features).to_dense().detach() + V
-    assert sparse == pytest.approx(dense_elbo(covariance, rows.labels, *arguments, rows.weight).item(), rel=1e-6)
+    assert sparse == pytest.approx(dense_objective(covariance, rows.labels, *arguments, rows.weight).item(), rel=1e-6)
 
 
 @likelihoods
@@ -125,10 +133,10 @@ def test_weights_of_exact_processes_count_as_copies(make):
     likelihood, kernel = make(torch.tensor(0.1).double()), KERNELS["rbf"]()
     X, labels = problem(likelihood.n_classes, n=12)
     copies = torch.tensor([1, 2, 3] * 4)
-    arguments = (likelihood.target_table(), likelihood.expected_log_prob)
-    weighted = dense_elbo(kernel(X).to_dense().detach(), labels, *arguments, copies.double())
+    arguments = (likelihood.target_table(), bound_of(likelihood))
+    weighted = dense_objective(kernel(X).to_dense().detach(), labels, *arguments, copies.double())
     X, labels = X.repeat_interleave(copies, 0), labels.repeat_interleave(copies)
-    repeated = dense_elbo(
+    repeated = dense_objective(
         kernel(X).to_dense().detach() + 1e-10 * torch.eye(len(X)).double(),
         labels,
         *arguments,
@@ -147,7 +155,7 @@ def test_gradcheck_of_exact_processes(make):
         likelihood = make(log_alpha.exp())
         covariance = torch.exp(-distances * log_scale.exp()) + 1e-6 * torch.eye(8).double()
         table = likelihood.target_table()
-        return dense_elbo(covariance, labels, table, likelihood.expected_log_prob, torch.ones(8).double())
+        return dense_objective(covariance, labels, table, bound_of(likelihood), torch.ones(8).double())
 
     start = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (-1.0, -2.0)]
     # the integrals have seven digits, which small steps would lose
@@ -173,8 +181,8 @@ def test_it_lies_below_the_evidence_of_the_exact_model(make, alpha):
     covariance = 2.0 * torch.exp(-0.5 * torch.cdist(X, X).square()) + 1e-6 * torch.eye(7).double()
     evidence, error = log_evidence(covariance, labels, likelihood)
     assert error < 0.02
-    arguments = (likelihood.target_table(), likelihood.expected_log_prob)
-    bound = dense_elbo(covariance, labels, *arguments, torch.ones(7).double()).item()
+    arguments = (likelihood.target_table(), bound_of(likelihood))
+    bound = dense_objective(covariance, labels, *arguments, torch.ones(7).double()).item()
     assert evidence - 30.0 < bound < evidence + 3.0 * error
 
 
@@ -191,13 +199,13 @@ def test_the_learnt_alpha_eps_is_at_least_as_good_as_any_of_a_grid(method):
         return SoftmaxLikelihood(3, alpha_eps, method).target_table()
 
     first = torch.tensor(0.1, dtype=torch.float64)
-    family = LabelFamily(targets, likelihood.expected_log_prob, first, learns_alpha=True)
+    family = LabelFamily(targets, bound_of(likelihood), first, learns_alpha=True)
     settings = SearchSettings(shared_kernel=True, max_iter=100, tol=1e-10, verbose=False)
     _, learnt, report = learn_exact_with_labels(rows, family, kernel, settings)
     covariance = kernel(rows.features).to_dense() + CONSTANT_VARIANCE
 
     def bound(alpha_eps):
-        return dense_elbo(covariance, rows.labels, targets(alpha_eps), likelihood.expected_log_prob, rows.weight).item()
+        return dense_objective(covariance, rows.labels, targets(alpha_eps), bound_of(likelihood), rows.weight).item()
 
     assert bound(learnt) == pytest.approx(report.value, abs=1.0)  # but for the prior of alpha_eps
     grid = torch.tensor([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0], dtype=torch.float64)

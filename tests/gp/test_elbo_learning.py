@@ -12,6 +12,7 @@ import gaussify.gp._learning as learning
 from gaussify import GPClassifier, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError, JitterWarning, NumericalError
 from gaussify.gp._choice import LabelChoice, choose_label
+from gaussify.gp._elbo import ExactObjective
 from gaussify.gp._kernels import make_kernel
 from gaussify.gp._learning import LabelFamily, SearchSettings, default_batch, learn_sparse_with_labels
 from gaussify.gp._objective import SortedRows
@@ -143,7 +144,7 @@ def problem():
     likelihood = SoftmaxLikelihood(3)
     family = LabelFamily(
         lambda alpha_eps: SoftmaxLikelihood(3, alpha_eps).target_table(),
-        likelihood.expected_log_prob,
+        ExactObjective(likelihood.expected_log_prob),
         torch.tensor(0.1, dtype=torch.float64),
         learns_alpha=True,
     )
@@ -161,13 +162,13 @@ def learn(problem, **options):
 @pytest.fixture
 def samples(monkeypatch):
     """Which rows the expectation of each evaluation was over."""
-    found, original = [], learning.accumulate_elbo
+    found, original = [], learning.accumulate_objective
 
     def spy(*arguments, sample, **options):
         found.append(sample)
         return original(*arguments, sample=sample, **options)
 
-    monkeypatch.setattr(learning, "accumulate_elbo", spy)
+    monkeypatch.setattr(learning, "accumulate_objective", spy)
     return found
 
 

@@ -15,7 +15,7 @@ import gaussify.gp._expectation as expectation
 import gaussify.gp._fitting as fitting
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood, metrics
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.gp._elbo import accumulate_leave_one_out, dense_leave_one_out, leave_one_out_value
+from gaussify.gp._elbo import ExactObjective, accumulate_objective, dense_objective, objective_value
 from gaussify.gp._expectation import log_predictive
 from gaussify.gp._objective import SortedRows, factorise
 
@@ -30,6 +30,10 @@ LIKELIHOODS = {
 }
 likelihoods = pytest.mark.parametrize("make", LIKELIHOODS.values(), ids=LIKELIHOODS)
 WEIGHTS = torch.tensor([1.0, 2.0, 0.5, 3.0] * (N // 4)).double()
+
+
+def leave_one_out(likelihood):
+    return ExactObjective(log_predictive(likelihood), leaves_out=True)
 
 
 def make_kernel():
@@ -75,14 +79,14 @@ def test_value_and_gradient_are_those_of_the_definition(make, elements, weight, 
     likelihood, kernel = make(log_alpha.exp()), make_kernel()
     rows = problem(likelihood, weight)
     Z = rows.features[:M].clone().requires_grad_()
-    arguments = (likelihood.target_table(), log_predictive(likelihood))
-    found = accumulate_leave_one_out(kernel, Z, rows, *arguments, constant_variance=V)
+    arguments = (likelihood.target_table(), leave_one_out(likelihood))
+    found = accumulate_objective(kernel, Z, rows, *arguments, constant_variance=V)
     expected = by_leaving_out(*inducing_features(kernel, Z, rows.features), rows, make(log_alpha.exp()))
     assert found == pytest.approx(expected.item(), rel=1e-8)
     parameters = [Z, log_alpha, *kernel.parameters()]
     for parameter, gradient in zip(parameters, torch.autograd.grad(expected, parameters), strict=True):
         assert_close(parameter.grad, gradient, rtol=1e-6, atol=1e-7 * gradient.abs().max().item())
-    alone = leave_one_out_value(kernel, Z.detach(), rows, *arguments, constant_variance=V)
+    alone = objective_value(kernel, Z.detach(), rows, *arguments, constant_variance=V)
     assert alone == pytest.approx(found, rel=1e-12)
 
 
@@ -91,10 +95,10 @@ def test_value_and_gradient_are_those_of_the_definition(make, elements, weight, 
 def test_with_all_rows_as_inducing_points_it_is_that_of_exact_processes(make, weight):
     likelihood, kernel = make(torch.tensor(0.1).double()), make_kernel()
     rows = problem(likelihood, weight)
-    arguments = (likelihood.target_table(), log_predictive(likelihood))
-    sparse = accumulate_leave_one_out(kernel, rows.features, rows, *arguments, constant_variance=V)
+    arguments = (likelihood.target_table(), leave_one_out(likelihood))
+    sparse = accumulate_objective(kernel, rows.features, rows, *arguments, constant_variance=V)
     covariance = kernel(rows.features).to_dense().detach() + V
-    exact = dense_leave_one_out(covariance, rows.labels, *arguments, rows.weight)
+    exact = dense_objective(covariance, rows.labels, *arguments, rows.weight)
     assert sparse == pytest.approx(exact.item(), rel=1e-5)
 
 
@@ -107,8 +111,8 @@ def test_gradcheck_of_exact_processes(make):
     def value(log_scale, log_alpha):
         likelihood = make(log_alpha.exp())
         covariance = torch.exp(-distances * log_scale.exp()) + 1e-6 * torch.eye(8).double()
-        arguments = (likelihood.target_table(), log_predictive(likelihood))
-        return dense_leave_one_out(covariance, labels, *arguments, torch.ones(8).double())
+        arguments = (likelihood.target_table(), leave_one_out(likelihood))
+        return dense_objective(covariance, labels, *arguments, torch.ones(8).double())
 
     start = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (-1.0, -2.0)]
     # the integrals have seven digits, which small steps would lose
@@ -119,10 +123,10 @@ def test_gradcheck_of_exact_processes(make):
 def test_a_sample_of_rows_stands_for_all(weight):
     likelihood = SoftmaxLikelihood(4, torch.tensor(0.1).double())
     rows = problem(likelihood, weight)
-    arguments = (make_kernel(), rows.features[:M], rows, likelihood.target_table(), log_predictive(likelihood))
+    arguments = (make_kernel(), rows.features[:M], rows, likelihood.target_table(), leave_one_out(likelihood))
 
     def value(sample=None):
-        return accumulate_leave_one_out(*arguments, constant_variance=V, sample=sample)
+        return accumulate_objective(*arguments, constant_variance=V, sample=sample)
 
     samples = [torch.arange(start, N, 4) for start in range(4)]
     assert np.mean([value(sample) for sample in samples]) == pytest.approx(value(), rel=1e-10)

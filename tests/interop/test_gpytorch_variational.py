@@ -38,7 +38,7 @@ from gaussify import GPClassifier
 from gaussify.datasets import make_four_classes
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._choice import make_table
-from gaussify.gp._elbo import accumulate_elbo
+from gaussify.gp._elbo import ExactObjective, accumulate_objective
 from gaussify.gp._objective import SortedRows
 from gaussify.interop.gpytorch import initialize_from_matched, scaled_inputs
 
@@ -312,12 +312,12 @@ def test_rows_that_come_later_count(classifier):
 def test_the_bound_begins_where_matching_ends(at_one, strategy, dtype):
     likelihood, table = make_table(at_one._given.label, K, at_one._choice)
     rows = SortedRows.of(scaled_inputs(at_one, X, DOUBLE), torch.from_numpy(Y), n_classes=K)
-    expected = accumulate_elbo(
+    expected = accumulate_objective(
         deepcopy(at_one.kernel_),
         torch.from_numpy(at_one.inducing_points_),
         rows,
         table,
-        likelihood.expected_log_prob,
+        ExactObjective(likelihood.expected_log_prob),
         constant_variance=1e4,
     )
     found = elbo(initialize_from_matched(Model(strategy, dtype=dtype), at_one), at_one).item()

@@ -36,7 +36,7 @@ from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
 from gaussify.experiments._timing import best_times, peak_gibibytes, run_alone
 from gaussify.gp import GPClassifier
-from gaussify.gp._elbo import accumulate_elbo, accumulate_leave_one_out
+from gaussify.gp._elbo import ExactObjective, accumulate_objective
 from gaussify.gp._expectation import log_predictive
 from gaussify.gp._learning import CONSTANT_VARIANCE, default_batch
 from gaussify.gp._objective import SortedRows, accumulate_gradient
@@ -114,9 +114,9 @@ class Evaluation(NamedTuple):
         n = len(self.labels)
         log_alpha = torch.tensor(_ALPHA, dtype=torch.float64).log().requires_grad_()
         batch_size, generator = default_batch(n, likelihood.n_latents), torch.Generator().manual_seed(seed)
-        accumulate, score = {
-            "elbo": (accumulate_elbo, likelihood.expected_log_prob),
-            "leave-one-out": (accumulate_leave_one_out, log_predictive(likelihood)),
+        exact = {
+            "elbo": ExactObjective(likelihood.expected_log_prob),
+            "leave-one-out": ExactObjective(log_predictive(likelihood), leaves_out=True),
         }[objective]
 
         def evaluate() -> float:
@@ -124,7 +124,9 @@ class Evaluation(NamedTuple):
             points.grad = log_alpha.grad = None
             table = SoftmaxLikelihood(likelihood.n_classes, log_alpha.exp(), "moment-ori").target_table()
             sample = torch.randperm(n, generator=generator)[:batch_size].sort().values if batch_size < n else None
-            return accumulate(kernel, points, rows, table, score, constant_variance=CONSTANT_VARIANCE, sample=sample)
+            return accumulate_objective(
+                kernel, points, rows, table, exact, constant_variance=CONSTANT_VARIANCE, sample=sample
+            )
 
         return evaluate
 

@@ -40,7 +40,7 @@ def exact_bound(model: Any, constant_variance: float) -> float:
     True
     """
     from gaussify.gp._choice import make_table
-    from gaussify.gp._elbo import dense_elbo
+    from gaussify.gp._elbo import ExactObjective, dense_objective
     from gaussify.gp._models import ExactModel
 
     assert isinstance(model._model, ExactModel)
@@ -48,7 +48,8 @@ def exact_bound(model: Any, constant_variance: float) -> float:
     likelihood, table = make_table(model._given.label, rows.n_classes, model._choice)
     with torch.no_grad():
         covariance = model.kernel_(rows.features).to_dense() + constant_variance
-        return dense_elbo(covariance, rows.labels, table, likelihood.expected_log_prob, rows.weight).item()
+        bound = ExactObjective(likelihood.expected_log_prob)
+        return dense_objective(covariance, rows.labels, table, bound, rows.weight).item()
 
 
 def _tasks(settings: Settings) -> list[Task]:

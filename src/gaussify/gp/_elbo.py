@@ -47,17 +47,33 @@ from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior import ClassStatistics, leave_one_out, natural_parameters
 
 
-def accumulate_elbo(
+class ExactObjective(NamedTuple):
+    """An objective of the exact likelihood: a bound, or the log-likelihood of each row given all others.
+
+    Examples
+    --------
+    >>> from gaussify import SoftmaxLikelihood
+    >>> ExactObjective(SoftmaxLikelihood(3).expected_log_prob).leaves_out
+    False
+    """
+
+    score: RowScore
+    """Expected log-probabilities, of which divergences are taken off; or logarithms of expected probabilities."""
+    leaves_out: bool = False
+    """Whether it is the second: each row's own observation is taken out of its latents, and nothing off."""
+
+
+def accumulate_objective(
     kernel: Kernel,
     inducing_points: Float[Tensor, "m d"],
     rows: SortedRows,
     table: PseudoTargets,
-    expected_log_prob: RowScore,
+    objective: ExactObjective,
     *,
     constant_variance: float,
     sample: Int[Tensor, " b"] | None = None,
 ) -> float:
-    """Return the bound, and add its gradient to ``.grad`` of all that requires one, through the table as well.
+    """Return the objective, and add its gradient to ``.grad`` of all that requires one, through the table as well.
 
     Parameters
     ----------
@@ -69,127 +85,80 @@ def accumulate_elbo(
         All rows.
     table : PseudoTargets
         What each class observes of each latent.
-    expected_log_prob : callable
+    objective : ExactObjective
         Of the exact likelihood.
     constant_variance : float
         Of constant means, a priori.
     sample : tensor of int, optional
         Places, in increasing order, of the rows that the sum is taken of, which then stand for all.
     """
-    model = _Model(kernel, inducing_points, rows, table, constant_variance**0.5)
-    return model.accumulate(expected_log_prob, sample, leaves_out=False)
+    some, scale = (rows, 1.0) if sample is None else (rows.take(sample), len(rows.labels) / len(sample))
+    targets, constant = PseudoTargets(*(part.detach() for part in table)), constant_variance**0.5
+    cross = cross_kernel(kernel, inducing_points)
+    with worker_threads() if cross.in_threads else nullcontext(map) as over:
+        L = factorise(kernel, inducing_points)
+        passes = RowPasses(cross, rows, L.detach(), over)
+        statistics = with_constant(passes.sum_up().rows, constant)
+        q = _weights(statistics, targets, over)
+        expectation = accumulate_expectation(
+            cross,
+            passes.inverse,
+            some,
+            q.mean,
+            q.covariance,
+            lambda *latents: scale * objective.score(*latents),
+            constant=constant,
+            over=over,
+            left_out=targets if objective.leaves_out else None,
+        )
+        is_bound = not objective.leaves_out
+        gradient = _gradient(statistics, targets, constant, q, expectation, passes.inverse, over, is_bound=is_bound)
+        passes.pull_back(gradient.by_statistics)
+        if L.requires_grad:
+            L.backward(gradient.by_statistics.by_factor)
+    if any(part.requires_grad for part in table):
+        torch.autograd.backward(list(table), list(gradient.by_table))
+    return gradient.by_statistics.value
 
 
-def accumulate_leave_one_out(
+@torch.no_grad()
+def objective_value(
     kernel: Kernel,
     inducing_points: Float[Tensor, "m d"],
     rows: SortedRows,
     table: PseudoTargets,
-    log_prob: RowScore,
-    *,
-    constant_variance: float,
-    sample: Int[Tensor, " b"] | None = None,
-) -> float:
-    """As :func:`accumulate_elbo`, for the log-likelihood of each row given all others."""
-    model = _Model(kernel, inducing_points, rows, table, constant_variance**0.5)
-    return model.accumulate(log_prob, sample, leaves_out=True)
-
-
-def elbo_value(
-    kernel: Kernel,
-    inducing_points: Float[Tensor, "m d"],
-    rows: SortedRows,
-    table: PseudoTargets,
-    expected_log_prob: RowScore,
+    objective: ExactObjective,
     *,
     constant_variance: float,
 ) -> float:
-    """Return the bound alone, as of :func:`accumulate_elbo` over all rows."""
-    model = _Model(kernel, inducing_points, rows, table, constant_variance**0.5)
-    return model.value(expected_log_prob, leaves_out=False)
+    """Return the objective alone, as of :func:`accumulate_objective` over all rows."""
+    cross, constant = cross_kernel(kernel, inducing_points), constant_variance**0.5
+    with worker_threads() if cross.in_threads else nullcontext(map) as over:
+        passes = RowPasses(cross, rows, factorise(kernel, inducing_points), over)
+        q = _weights(with_constant(passes.sum_up().rows, constant), table, over)
+        expectation = accumulate_expectation(
+            cross,
+            passes.inverse,
+            rows,
+            q.mean,
+            q.covariance,
+            objective.score,
+            constant=constant,
+            over=over,
+            left_out=table if objective.leaves_out else None,
+            learns=False,
+        )
+    return expectation.value if objective.leaves_out else expectation.value - q.divergence
 
 
-def leave_one_out_value(
-    kernel: Kernel,
-    inducing_points: Float[Tensor, "m d"],
-    rows: SortedRows,
-    table: PseudoTargets,
-    log_prob: RowScore,
-    *,
-    constant_variance: float,
-) -> float:
-    """Return the log-likelihood alone, as of :func:`accumulate_leave_one_out` over all rows."""
-    model = _Model(kernel, inducing_points, rows, table, constant_variance**0.5)
-    return model.value(log_prob, leaves_out=True)
-
-
-class _Model(NamedTuple):
-    kernel: Kernel
-    inducing_points: Float[Tensor, "m d"]
-    rows: SortedRows
-    table: PseudoTargets
-    constant: float
-
-    def accumulate(self, score: RowScore, sample: Int[Tensor, " b"] | None, *, leaves_out: bool) -> float:
-        rows, table = self.rows, self.table
-        some, scale = (rows, 1.0) if sample is None else (rows.take(sample), len(rows.labels) / len(sample))
-        targets = PseudoTargets(*(part.detach() for part in table))
-        cross = cross_kernel(self.kernel, self.inducing_points)
-        with worker_threads() if cross.in_threads else nullcontext(map) as over:
-            L = factorise(self.kernel, self.inducing_points)
-            passes = RowPasses(cross, rows, L.detach(), over)
-            statistics = with_constant(passes.sum_up().rows, self.constant)
-            q = _weights(statistics, targets, over)
-            expectation = accumulate_expectation(
-                cross,
-                passes.inverse,
-                some,
-                q.mean,
-                q.covariance,
-                lambda *latents: scale * score(*latents),
-                constant=self.constant,
-                over=over,
-                left_out=targets if leaves_out else None,
-            )
-            gradient = _gradient(
-                statistics, targets, self.constant, q, expectation, passes.inverse, over, is_bound=not leaves_out
-            )
-            passes.pull_back(gradient.bound)
-            if L.requires_grad:
-                L.backward(gradient.bound.by_factor)
-        if any(part.requires_grad for part in table):
-            torch.autograd.backward(list(table), list(gradient.by_table))
-        return gradient.bound.value
-
-    @torch.no_grad()
-    def value(self, score: RowScore, *, leaves_out: bool) -> float:
-        cross = cross_kernel(self.kernel, self.inducing_points)
-        with worker_threads() if cross.in_threads else nullcontext(map) as over:
-            passes = RowPasses(cross, self.rows, factorise(self.kernel, self.inducing_points), over)
-            q = _weights(with_constant(passes.sum_up().rows, self.constant), self.table, over)
-            expectation = accumulate_expectation(
-                cross,
-                passes.inverse,
-                self.rows,
-                q.mean,
-                q.covariance,
-                score,
-                constant=self.constant,
-                over=over,
-                left_out=self.table if leaves_out else None,
-                learns=False,
-            )
-        return expectation.value if leaves_out else expectation.value - q.divergence
-
-
-def dense_elbo(
+def dense_objective(
     covariance: Float[Tensor, "n n"],
     labels: Int[Tensor, " n"],
     table: PseudoTargets,
-    expected_log_prob: RowScore,
+    objective: ExactObjective,
     weight: Float[Tensor, " n"],
 ) -> Float[Tensor, ""]:
-    r"""Return the bound for exact Gaussian processes, with its graph.
+    r"""Return the objective for exact Gaussian processes, with its graph.
 
     With :math:`A_l = K + D_l`, :math:`\alpha_l = A_l^{-1}y_l` and :math:`D_l = \mathrm{diag}(v_l/w)`, a row has the
     latent mean :math:`y - v\alpha` and variance :math:`v - v^2[A^{-1}]_{ii}`, and
@@ -205,7 +174,7 @@ def dense_elbo(
         Of the rows.
     table : PseudoTargets
         What each class observes of each latent.
-    expected_log_prob : callable
+    objective : ExactObjective
         Of the exact likelihood.
 
     Examples
@@ -213,34 +182,21 @@ def dense_elbo(
     >>> table = PseudoTargets(torch.tensor([[-1.0], [1.0]]), torch.ones(2, 1))
     >>> def one(mean, variance, labels):
     ...     return torch.ones(len(labels))
-    >>> dense_elbo(torch.eye(2), torch.tensor([0, 1]), table, one, torch.ones(2))  # 2 - (log 2 - 1/2 + 1/4)
+    >>> rows = torch.tensor([0, 1]), table
+    >>> dense_objective(torch.eye(2), *rows, ExactObjective(one), torch.ones(2))  # 2 - (log 2 - 1/2 + 1/4)
     tensor(1.5569)
-    """
-    mean, variance, divergence = _dense_latents(covariance, labels, table, weight)
-    return weight @ expected_log_prob(mean, variance, labels) - divergence
-
-
-def dense_leave_one_out(
-    covariance: Float[Tensor, "n n"],
-    labels: Int[Tensor, " n"],
-    table: PseudoTargets,
-    log_prob: RowScore,
-    weight: Float[Tensor, " n"],
-) -> Float[Tensor, ""]:
-    """Return the log-likelihood of each row given all others, as :func:`dense_elbo` its bound.
-
-    Examples
-    --------
-    >>> table = PseudoTargets(torch.tensor([[-1.0], [1.0]]), torch.ones(2, 1))
     >>> def squared(mean, variance, labels):
     ...     return mean[:, 0].square()
     >>> covariance = torch.tensor([[1.0, 0.5], [0.5, 1.0]])  # of which half of 1/2 is what one tells the other
-    >>> dense_leave_one_out(covariance, torch.tensor([0, 1]), table, squared, torch.ones(2))
+    >>> dense_objective(covariance, *rows, ExactObjective(squared, leaves_out=True), torch.ones(2))
     tensor(0.1250)
     """
-    mean, variance, _ = _dense_latents(covariance, labels, table, weight)
-    own = PseudoTargets(*(part[labels] for part in table))
-    return weight @ log_prob(*leave_one_out(mean, variance, own, weight), labels)
+    mean, variance, divergence = _dense_latents(covariance, labels, table, weight)
+    if objective.leaves_out:
+        own = PseudoTargets(*(part[labels] for part in table))
+        mean, variance = leave_one_out(mean, variance, own, weight)
+    total = weight @ objective.score(mean, variance, labels)
+    return total if objective.leaves_out else total - divergence
 
 
 def _dense_latents(
@@ -308,7 +264,7 @@ def _weights(statistics: ClassStatistics, table: PseudoTargets, over: Map) -> _P
 class _Gradient(NamedTuple):
     """Of either objective by statistics and the factor L, and by targets."""
 
-    bound: BoundGradient
+    by_statistics: BoundGradient
     by_table: PseudoTargets
 
 
@@ -346,7 +302,7 @@ def _gradient(
     by_weight = torch.einsum("lij,cij->cl", by_precision, statistics.gram) + table.mean * along
     # the constant makes the sum of rows an edge of their Gram matrix
     by_sum = (weight * table.mean) @ a[:, :m] + 2.0 * constant * weight @ by_precision[:, :m, m]
-    bound = BoundGradient(
+    by_statistics = BoundGradient(
         expectation.value - delta * q.divergence,
         q.mean[:, m] * constant,
         by_sum @ inverse,
@@ -356,4 +312,4 @@ def _gradient(
     )
     by_mean, by_variance = expectation.by_targets
     by_table = PseudoTargets(along * weight + by_mean, -by_weight * weight.square() + by_variance)
-    return _Gradient(bound, by_table)
+    return _Gradient(by_statistics, by_table)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gaussify._estimators import LabelParameters, plain
 from gaussify.gp._choice import LabelChoice, choose_label, first_choice, have_other_targets, is_better, make_table
+from gaussify.gp._elbo import ExactObjective
 from gaussify.gp._expectation import log_predictive, sampled_expectation, tempered
 from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import first_scales, make_kernel
@@ -219,8 +220,7 @@ class _Fit(NamedTuple):
         """What an objective of the exact likelihood needs to know, to begin with this choice."""
         given, n_classes, method = self.given, self.rows.n_classes, first.method
         likelihood = given.label.likelihood(n_classes, method, first.alpha_eps)
-        leaves_out = objective is Objective.LEAVE_ONE_OUT
-        if leaves_out:  # unlike the bound, predictions have a temperature
+        if objective is Objective.LEAVE_ONE_OUT:  # unlike the bound, predictions have a temperature
             score = tempered(log_predictive(likelihood, given.n_samples, given.seed), given.label.temperature or 1.0)
         elif given.n_samples is None:
             score = likelihood.expected_log_prob
@@ -228,10 +228,9 @@ class _Fit(NamedTuple):
             score = sampled_expectation(likelihood, given.n_samples, given.seed)
         return LabelFamily(
             lambda alpha_eps: given.label.likelihood(n_classes, method, alpha_eps).target_table(),
-            score,
+            ExactObjective(score, leaves_out=objective is Objective.LEAVE_ONE_OUT),
             first.alpha_eps.expand(n_classes) if given.label.alpha_per_class else first.alpha_eps,
             learns_alpha=given.label.alpha_eps is None,
-            leaves_out=leaves_out,
         )
 
     def judged(

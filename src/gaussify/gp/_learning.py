@@ -14,16 +14,8 @@ from torch import Tensor
 
 from gaussify._estimators import LEAST_ALPHA
 from gaussify.gp._choice import log_prior_of_alpha
-from gaussify.gp._elbo import (
-    accumulate_elbo,
-    accumulate_leave_one_out,
-    dense_elbo,
-    dense_leave_one_out,
-    elbo_value,
-    leave_one_out_value,
-)
+from gaussify.gp._elbo import ExactObjective, accumulate_objective, dense_objective, objective_value
 from gaussify.gp._exact import exact_evidence
-from gaussify.gp._expectation import RowScore
 from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import add_log_priors
 from gaussify.gp._models import ExactModel, InducingFeatures, split_table
@@ -98,13 +90,10 @@ class LabelFamily(NamedTuple):
 
     targets: Callable[[Tensor], PseudoTargets]
     """The target table for an alpha_eps, with its graph."""
-    score: RowScore
-    """Of the exact likelihood: expected log-probabilities, or logarithms of expected ones."""
+    objective: ExactObjective
     alpha_eps: Float[Tensor, "*c"]
     """Where it begins."""
     learns_alpha: bool
-    leaves_out: bool = False
-    """Whether rows are scored given all others, or the score is part of a bound."""
 
 
 class Round(NamedTuple):
@@ -143,20 +132,20 @@ def learn_sparse_with_labels(
     n, n_latents = len(rows.labels), family.targets(family.alpha_eps).mean.shape[1]
     batch_size = default_batch(n, n_latents) if batch_size is None else batch_size
     generator = torch.Generator().manual_seed(seed)
-    accumulate = accumulate_leave_one_out if family.leaves_out else accumulate_elbo
-    evaluate = leave_one_out_value if family.leaves_out else elbo_value
 
     def objective() -> float:
         sample = None
         if batch_size < n and settings.max_iter > 0:  # a value that nothing is learnt by is of all rows
             sample = torch.randperm(n, generator=generator)[:batch_size].sort().values
         table = family.targets(alpha_eps())
-        value = accumulate(k, z, rows, table, family.score, constant_variance=CONSTANT_VARIANCE, sample=sample)
+        value = accumulate_objective(
+            k, z, rows, table, family.objective, constant_variance=CONSTANT_VARIANCE, sample=sample
+        )
         return value + add_log_priors(k) + alpha_eps.add_log_prior()
 
     def over_all() -> float:
         table = family.targets(alpha_eps().detach())
-        value = evaluate(k, z.detach(), rows, table, family.score, constant_variance=CONSTANT_VARIANCE)
+        value = objective_value(k, z.detach(), rows, table, family.objective, constant_variance=CONSTANT_VARIANCE)
         return value + add_log_priors(k) + alpha_eps.add_log_prior()
 
     def finished(report: SearchReport) -> Round:
@@ -189,11 +178,10 @@ def learn_exact_with_labels(
 ) -> tuple[ExactModel, Float[Tensor, "*c"], SearchReport]:
     """Return the exact model of all rows, its kernel, and alpha_eps, by an objective of the exact likelihood."""
     k, alpha_eps = copy.deepcopy(kernel), _LearntAlpha(family)
-    evaluate = dense_leave_one_out if family.leaves_out else dense_elbo
 
     def objective() -> float:
         table, covariance = family.targets(alpha_eps()), k(rows.features).to_dense() + CONSTANT_VARIANCE
-        value = evaluate(covariance, rows.labels, table, family.score, rows.weight)
+        value = dense_objective(covariance, rows.labels, table, family.objective, rows.weight)
         if value.requires_grad:
             value.backward()
         return value.item() + add_log_priors(k) + alpha_eps.add_log_prior()
