@@ -228,6 +228,16 @@ def test_info_tells_what_a_model_is(folder):
     assert answer["history"][0]["source"] == "birds.csv"
 
 
+def test_brackets_in_names_and_labels_are_shown_as_they_are(tmp_path):
+    rows = [f"{i % 7},{i % 5},{'[bold]a[/bold]' if i % 7 > 3 else '[/x]b'}" for i in range(60)]
+    (tmp_path / "table.csv").write_text("[red]c[/red],:smile:,y\n" + "\n".join(rows))
+    fitted = invoke("fit", tmp_path / "table.csv", "-t", "y", "--model", "linear", "-o", tmp_path / "m", "-v")
+    assert fitted.exit_code == 0, fitted.output
+    text = invoke("info", tmp_path / "m").stdout
+    for word in ("[/x]b, [bold]a[/bold]", "[red]c[/red]", ":smile:"):
+        assert word in text
+
+
 def test_help_shows_the_defaults_of_the_package():
     text = invoke("fit", "--help", env={"COLUMNS": "200"}).stdout
     default = FitOptions()

@@ -44,6 +44,8 @@ MANY = [f"text {i}" for i in range(30)]
         ([None, None], "ignored"),
         (["a", "a"], "ignored"),
         ([7, 7, 7], "ignored"),
+        (["inf", "-inf", "inf"], "ignored"),
+        ([float("inf"), float("nan"), None], "ignored"),
         ([0, 1, 2, 3], "ignored"),
         (["1", "2", "3"], "ignored"),
         (MANY, "ignored"),
@@ -85,6 +87,13 @@ def test_missing_cells_are_at_the_mean_even_if_there_were_none():
     column = learn_column("x", pa.array([1.0, 3.0, 8.0]))
     assert column.features() == ["x"]
     assert column.encode(pa.array([None, 4.0], pa.float64())).tolist() == [[0.0], [0.0]]
+
+
+@pytest.mark.parametrize("learnt", [[1.0, 3.0, 8.0], ["yes", "no"], ["2024-01-31", "2024-02-01"], ["a", "b", "c"]])
+def test_a_column_without_a_cell_is_missing_however_it_is_stored(learnt):
+    column = learn_column("x", pa.array(learnt))
+    expected = column.encode(pa.array([None, None], pa.string()))
+    np.testing.assert_array_equal(column.encode(clean(pa.nulls(2))), expected)
 
 
 def test_numbers_are_read_as_they_are_written():

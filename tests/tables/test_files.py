@@ -114,12 +114,24 @@ def test_rows_come_in_batches(tmp_path, monkeypatch):
         ("a,b\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
         ("a,a\n1,2\n", "two columns with the name 'a'"),
         (gzip.compress(CSV.encode() * 100)[:-20], "not a table that can be read"),
+        (gzip.compress(CSV.encode())[:10] + b"\xff" * 50, "not a table that can be read"),
         (b"PAR1 and nothing more", "not a table that can be read"),
         ("a,b\n1,\u00e9\n".encode("latin-1"), "not in UTF-8; save it in that encoding"),
         ("a\tb\n1\t2\n".encode("utf-16"), "text in UTF-16; save it in UTF-8"),
         (b"\n \n", "is empty"),
     ],
-    ids=["empty", "picture", "ragged", "names", "truncated gzip", "truncated parquet", "encoding", "utf-16", "blank"],
+    ids=[
+        "empty",
+        "picture",
+        "ragged",
+        "names",
+        "truncated gzip",
+        "damaged gzip",
+        "truncated parquet",
+        "encoding",
+        "utf-16",
+        "blank",
+    ],
 )
 def test_what_is_not_a_table_is_refused_in_a_sentence(tmp_path, content, message):
     path = write(tmp_path / "table", content)

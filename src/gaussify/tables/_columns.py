@@ -355,6 +355,8 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
         missing = np.isnan(truth)
         return BooleanColumn(name, float(truth[~missing].mean()), bool(missing.any()))
     if (read := find_numbers(cells)) is not None:
+        if np.isnan(read.numbers).all():
+            return IgnoredColumn(name, "no cell is a finite number")
         return (
             IgnoredColumn(name, "the number of the row")
             if _counts_rows(read.numbers)
@@ -405,11 +407,15 @@ def as_truth(cells: pa.Array) -> Float[np.ndarray, " n"] | None:
 def clean(cells: pa.Array) -> pa.Array:
     """Return text without blanks around it, null for words that mean a missing cell; other cells as they are.
 
+    Cells of Arrow's type null, of which none is filled, are text of which none is.
+
     Examples
     --------
     >>> clean(pa.array([" a", " NA ", None])).to_pylist()
     ['a', None, None]
     """
+    if pa.types.is_null(cells.type):
+        return pc.cast(cells, pa.string())
     if not _is_text(cells.type):
         return cells
     words = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))

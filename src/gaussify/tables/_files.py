@@ -11,6 +11,7 @@ import io
 import os
 import re
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -157,7 +158,7 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except UnicodeDecodeError:
         raise TableError(f"{name} is text, but not in UTF-8; save it in that encoding.") from None
-    except (pa.ArrowInvalid, EOFError, gzip.BadGzipFile, csv.Error) as error:
+    except (pa.ArrowInvalid, EOFError, gzip.BadGzipFile, zlib.error, csv.Error) as error:
         reason = " ".join(str(error).split()).removeprefix("CSV parse error: ")
         if len(reason) > 200:
             reason = f"{reason[:200]}..."
