@@ -257,6 +257,12 @@ def test_help_has_examples(command):
     [
         (["fit", "{}/birds.csv", "-t", "specie", "-o", "{}/x"], "no column 'specie'. Did you mean 'species'?"),
         (["fit", "{}/birds.csv", "-o", "{}/x"], "needs --target"),
+        (["fit", "{}/birds.csv"], "needs --target"),
+        (["fit", "{}/lists.parquet", "-t", "tags", "-o", "{}/x"], "Column 'tags' must hold words"),
+        (
+            ["predict", "{}/birds-model", "{}/lists.parquet", "--keep-all", "-o", "{}/out.csv"],
+            "Column 'tags' has cells",
+        ),
         (["fit", "{}/nowhere.csv", "-t", "species"], "No such file"),
         (["fit", "{}/one.csv", "-t", "y", "-o", "{}/x"], "one value throughout"),
         (["fit", "{}/picture.png", "-t", "y", "-o", "{}/x"], "neither Parquet nor text"),
@@ -278,6 +284,8 @@ def test_mistakes_get_one_sentence_and_exit_code_2(folder, arguments, message):
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     (folder / "header.csv").write_text("height,colour,caught,seen\n")
     (folder / "text.csv").write_text("height,colour,caught,seen\ntall,grey,true,2024-01-01\n")
+    birds = make_birds(30).drop_columns(["species"])
+    parquet.write_table(birds.append_column("tags", pa.array([["a"]] * 30)), folder / "lists.parquet")
     (folder / "broken").mkdir(exist_ok=True)
     (folder / "broken" / MODEL_FILE).write_bytes((folder / "birds-model" / MODEL_FILE).read_bytes()[:1000])
     before = (folder / "birds-model" / MODEL_FILE).read_bytes()

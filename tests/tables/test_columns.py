@@ -50,6 +50,7 @@ MANY = [f"text {i}" for i in range(30)]
         (["1", "2", "3"], "ignored"),
         (MANY, "ignored"),
         ([[1], [2]], "ignored"),
+        (pa.array([b"\xff", b"a"], pa.large_binary()), "ignored"),
     ],
 )
 def test_what_a_column_holds_is_seen_from_its_cells(cells, kind):
@@ -101,6 +102,14 @@ def test_numbers_are_read_as_they_are_written():
         column = learn_column("x", pa.array(cells))
         plain = learn_column("x", pa.array(expected))
         np.testing.assert_allclose(column.encode(pa.array(cells)), plain.encode(pa.array(expected)))
+
+
+def test_separators_of_thousands_may_be_left_out():
+    column = learn_column("x", pa.array(["1,234.50", "12", "-7,000,000"]))
+    np.testing.assert_allclose(column.encode(pa.array(["1234.50"])), column.encode(pa.array(["1,234.50"])))
+    assert learn_column("x", pa.array(["1,234.50", "1234.50", "3"])).kind is ColumnKind.NUMBER
+    with pytest.raises(TableError, match="got '12,34'"):
+        column.encode(pa.array(["12,34"]))
 
 
 def test_a_few_words_among_numbers_are_missing_cells():
@@ -177,6 +186,7 @@ def test_a_format_is_kept_from_training():
         ([1.0, 3.0], [1e200], "up to 1e.100"),
         ([1.0, 3.0], [True], "must hold numbers"),
         (["yes", "no"], ["yes", "perhaps"], "must hold true or false, as it did in training; got 'perhaps'"),
+        (["a", "b", "c"], [["a"]], "Column 'x' must hold words, .*; got cells of type list"),
         (["2024-01-31", "2024-02-01"], ["2024-01-31", "soon"], "must hold a date, as it did in training; got 'soon'"),
     ],
 )

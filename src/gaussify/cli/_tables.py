@@ -70,6 +70,8 @@ def fit(
 
     zcat clicks.csv.gz | gaussify fit - -t clicked --model linear --out clicks-model --json
     """
+    if target is None and like is None:
+        raise InvalidArgumentError("gaussify fit needs --target COLUMN: which column holds the labels?")
     tables = tables_for("fit")
     folder = out if out is not None else _default_folder(table)
     if (folder / tables.MODEL_FILE).exists() and not overwrite:
@@ -81,8 +83,6 @@ def fit(
         raise InvalidArgumentError(
             "--like takes columns and the kind from its model; leave out --model, --category, --ignore."
         )
-    if base is None and target is None:
-        raise InvalidArgumentError("gaussify fit needs --target COLUMN: which column holds the labels?")
     options = FitOptions(
         model=model,
         categories=category or (),

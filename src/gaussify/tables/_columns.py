@@ -25,7 +25,7 @@ _TRUE, _FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 _PLAIN = "plain"
 _STYLES = {  # a pattern that all cells match, what is replaced, and by what
     _PLAIN: ("", "", ""),
-    "1,234.5": (r"^[-+]?[0-9]{1,3}(,[0-9]{3})*([.][0-9]+)?$", ",", ""),
+    "1,234.5": (r"^[-+]?([0-9]{1,3}(,[0-9]{3})+|[0-9]+)([.][0-9]+)?$", ",", ""),  # some cells may have no comma
     "1234,5": (r"^[-+]?[0-9]+(,[0-9]+)?$", ",", "."),
 }
 _FEW_WORDS, _ODD_SHARE = 5, 0.05  # that may stand among numbers: different ones, and the share of their cells
@@ -218,7 +218,7 @@ class CategoryColumn(Column):
         return self._with_missing([*names, f"{self.name} rare"] if self.has_rare else names, self.has_missing)
 
     def encode(self, cells: pa.Array) -> Float[np.ndarray, "n f"]:
-        words = as_words(cells)
+        words = as_words(cells, self.name)
         place = pc.index_in(words, value_set=pa.array(self.levels, pa.string())).fill_null(-1).to_numpy()
         missing = words.is_null().to_numpy(zero_copy_only=False)
         one_hot = (place[:, None] == np.arange(len(self.levels))).astype(float)
@@ -233,7 +233,7 @@ class CategoryColumn(Column):
         """Return how many cells have a level that training did not know."""
         if self.has_rare:
             return 0
-        words = as_words(cells)
+        words = as_words(cells, self.name)
         known = pc.is_in(words, value_set=pa.array(self.levels, pa.string()))
         return int(pc.sum(pc.and_(pc.invert(known), words.is_valid())).as_py() or 0)
 
@@ -342,14 +342,14 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
     >>> [str(learn_column("x", pa.array(cells)).kind) for cells in (["1", "5"], ["no", "yes"], ["2024-05-01", None])]
     ['number', 'boolean', 'date']
     """
-    if pa.types.is_nested(cells.type) or pa.types.is_binary(cells.type):
+    if pa.types.is_nested(cells.type) or _is_bytes(cells.type):
         return IgnoredColumn(name, f"cells of type {cells.type}")
     if cells.null_count == len(cells):
         return IgnoredColumn(name, "no cell is filled")
-    if pc.count_distinct(as_words(cells)).as_py() == 1 and cells.null_count == 0:
+    if pc.count_distinct(as_words(cells, name)).as_py() == 1 and cells.null_count == 0:
         return IgnoredColumn(name, "one value throughout")
     if is_category:
-        return CategoryColumn.learn(name, as_words(cells))
+        return CategoryColumn.learn(name, as_words(cells, name))
     truth = as_truth(cells)
     if truth is not None:
         missing = np.isnan(truth)
@@ -365,7 +365,7 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
     for format in (None, *_FORMATS):
         if (seconds := as_seconds(cells, format)) is not None:
             return DateColumn.learn(name, seconds, format)
-    words = as_words(cells)
+    words = as_words(cells, name)
     n_different, n_known = pc.count_distinct(words).as_py(), len(words) - words.null_count
     if n_different >= _LEAST_TEXTS and n_different > n_known / 2:
         return IgnoredColumn(name, "a text of its own for most rows")
@@ -422,8 +422,8 @@ def clean(cells: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_in(words, value_set=pa.array(MISSING)), None, words)
 
 
-def as_words(cells: pa.Array) -> pa.Array:
-    """Return cells as text, the same for the same value however it is stored.
+def as_words(cells: pa.Array, name: str = "") -> pa.Array:
+    """Return cells of the column of that name as text, the same for the same value however it is stored.
 
     Examples
     --------
@@ -432,8 +432,11 @@ def as_words(cells: pa.Array) -> pa.Array:
     """
     try:
         words = pc.cast(cells, pa.string())
-    except pa.ArrowNotImplementedError:
-        raise TableError(f"Cells of type {cells.type} are no words.") from None
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise TableError(
+            f"Column {name!r} must hold words, numbers, truth values or dates; got cells of type {cells.type}. Write "
+            "them as text."
+        ) from None
     for pattern in (r"^(-?[0-9]+)[.]0+$", r"^(-?[0-9]+[.][0-9]*[1-9])0+$"):
         words = pc.replace_substring_regex(words, pattern, r"\1")
     lower = pc.utf8_lower(words)
@@ -534,6 +537,10 @@ def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
 
 
 def _counts_rows(numbers: NDArray) -> bool:

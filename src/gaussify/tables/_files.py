@@ -34,6 +34,7 @@ _WRITTEN = (".csv", ".tsv", ".txt", ".parquet")  # endings
 _PEEK = 1 << 20  # bytes within which a header ends
 _BLOCK = 1 << 22  # bytes of text at a time
 _BATCH = 1 << 14  # rows of Parquet at a time
+_MARKUP = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype|html|head|body|table|[?]xml)\b", re.IGNORECASE)
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as spreadsheets export "Unicode text"
 
@@ -121,6 +122,7 @@ def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[An
     b'"label"\n"a"\n"b"\n'
     """
     if os.fspath(target) == STANDARD_STREAM:
+        _check_flat(schema)
         with arrow_csv.CSVWriter(sys.stdout.buffer, schema) as writer:
             yield writer
         return
@@ -132,6 +134,8 @@ def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[An
     ending = ((endings[:-1] if is_zipped else endings)[-1:] or [".csv"])[0]
     if ending not in _WRITTEN:
         raise TableError(f"{path} must end in one of {', '.join(_WRITTEN)}, also with .gz behind; got {ending!r}.")
+    if ending != ".parquet":
+        _check_flat(schema)
     with replacing(path) as file, gzip.open(file, "wb") if is_zipped else nullcontext(file) as out:
         if ending == ".parquet":
             with parquet.ParquetWriter(out, schema) as writer:
@@ -158,16 +162,22 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except UnicodeDecodeError:
         raise TableError(f"{name} is text, but not in UTF-8; save it in that encoding.") from None
-    except (pa.ArrowInvalid, EOFError, gzip.BadGzipFile, zlib.error, csv.Error) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, EOFError, OSError, zlib.error, csv.Error) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the system; those without a number are of contents
         reason = " ".join(str(error).split()).removeprefix("CSV parse error: ")
         if len(reason) > 200:
-            reason = f"{reason[:200]}..."
-        raise TableError(f"{name} is not a table that can be read (CSV, TSV or Parquet): {reason}") from None
+            reason = f"{reason[:200]} and so on"
+        raise TableError(
+            f"{name} is not a table that can be read (CSV, TSV or Parquet): {reason.rstrip('.')}."
+        ) from None
 
 
 def _text_reader(file: io.BufferedReader, start: bytes, name: str) -> TableReader:
     if start.startswith(_UTF_16):
         raise TableError(f"{name} is text in UTF-16; save it in UTF-8.")
+    if _MARKUP.match(start):
+        raise TableError(f"{name} is not a table: it is a web page or XML; save the table in it as CSV.")
     if b"\0" in start:
         raise TableError(f"{name} is not a table: it is neither Parquet nor text (CSV or TSV).")
     text = start.decode("utf-8-sig", errors="strict" if len(start) < _PEEK else "ignore")  # may end within a letter
@@ -175,6 +185,10 @@ def _text_reader(file: io.BufferedReader, start: bytes, name: str) -> TableReade
     first = next((line for line in lines if line.strip()), None)
     if first is None:
         raise TableError(f"{name} is empty.")
+    if len(start) >= _PEEK and not first.endswith("\n"):
+        raise TableError(
+            f"{name} must name its columns in a first line of less than {_PEEK >> 20} MiB; got a longer one."
+        )
     # outside of quotes; a comma, where there is none of them
     delimiter = max(_DELIMITERS, key=re.sub(r'"[^"]*"', "", first).count)
     n_blank = text[: len(text) - len(text.lstrip())].count("\n")
@@ -215,6 +229,17 @@ def _parquet_reader(file: Any) -> TableReader:
 def _is_plain(file: io.BufferedReader) -> bool:
     """Whether it is a file on disk, which Parquet reads a part at a time."""
     return isinstance(file.raw, io.FileIO) and os.path.isfile(file.raw.name)
+
+
+def _check_flat(schema: pa.Schema) -> None:
+    for field in schema:
+        try:
+            arrow_csv.CSVWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+        except pa.ArrowInvalid:
+            raise TableError(
+                f"Column {field.name!r} has cells of type {field.type}, which text cannot hold; leave it out, or write "
+                "to a file that ends in .parquet."
+            ) from None
 
 
 def _check_names(names: list[str], name: str) -> None:
