@@ -166,6 +166,12 @@ def test_update_learns_more_rows(folder, model):
     assert "50 rows of a table named more.csv were learnt before" in again.stderr
 
 
+def test_an_update_counts_classes_that_are_new(model, tmp_path):
+    rows = make_birds(20, seed=5)
+    csv.write_csv(rows.set_column(5, "species", pa.array(["dodo"] * 20)), tmp_path / "dodos.csv")
+    assert "20 rows learnt, 1 new class; " in invoke("update", model, tmp_path / "dodos.csv").stdout
+
+
 def test_an_update_tells_that_the_report_is_older(folder, model):
     assert (
         "report.html does not know of the 50 rows learnt since" in invoke("update", model, folder / "more.csv").stderr
@@ -207,7 +213,7 @@ def test_shards_are_merged(folder, tmp_path):
     base, shard, both = folder / "birds-model", tmp_path / "shard", tmp_path / "both"
     fitted = invoke("fit", folder / "more.csv", "--like", base, "-o", shard, "--use-all")
     assert "majority class" in fitted.stdout
-    assert "50 rows learnt, 10 held out" in fitted.stderr
+    assert "40 rows learnt, 10 held out, then learnt as well" in fitted.stderr
     assert "only 10 rows are held out" in fitted.stderr
     assert (shard / REPORT_FILE).exists()
     result = invoke("merge", base, shard, "-o", both)

@@ -34,11 +34,13 @@ _MOST_LEVELS = 50
 _FEW_LEVELS = 10  # which are all kept
 _RARE = 10  # rows, below which a level of many is like others that are rare
 _LEAST_TEXTS = 20  # different ones, from which on they may be names of rows
+_LEAST_COUNTED = 20  # rows, from which on numbers of rows may have gaps
 _DAY, _WEEK, _YEAR = 86400.0, 7 * 86400.0, 365.2425 * 86400.0
 _MONDAY = 4 * _DAY  # after the first of January 1970
-_FORMATS = tuple(
+_FULL_YEAR = r"(^|[^0-9])[0-9]{4}($|[^0-9])"  # without which %Y reads 20 as the year 20
+_FORMATS = tuple(  # %y is 1969 to 2068
     f"{day}{hour}"
-    for day in ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y")
+    for day in ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y")
     for hour in ("", " %H:%M", " %H:%M:%S")
 )
 
@@ -458,6 +460,8 @@ def as_seconds(cells: pa.Array, format: str | None) -> Float[np.ndarray, " n"] |
     if not _is_text(cells.type):
         return None
     if format is not None:
+        if "%Y" in format and not pc.all(pc.match_substring_regex(cells, _FULL_YEAR)).as_py():
+            return None
         moments = pc.strptime(cells, format=format, unit="s", error_is_null=True)
         return None if moments.null_count > cells.null_count else _seconds(moments)
     for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # without and with a zone
@@ -544,7 +548,12 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _counts_rows(numbers: NDArray) -> bool:
-    return len(numbers) > 2 and numbers[0] in (0.0, 1.0) and bool((np.diff(numbers) == 1.0).all())
+    """Whether numbers are 0, 1, 2, ... or 1, 2, 3, ...; of many rows, up to half may have been taken out before."""
+    n_rows, steps = len(numbers), np.diff(numbers)
+    if n_rows < _LEAST_COUNTED:
+        return n_rows > 2 and numbers[0] in (0.0, 1.0) and bool((steps == 1.0).all())
+    is_whole = bool((numbers == np.floor(numbers)).all())
+    return is_whole and numbers[0] >= 0.0 and bool((steps >= 1.0).all()) and bool(numbers[-1] <= 2.0 * n_rows)
 
 
 def _filled(features: NDArray, missing: NDArray, has_missing: bool) -> NDArray:
