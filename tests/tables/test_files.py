@@ -91,6 +91,19 @@ def test_cells_that_text_cannot_hold_are_refused(tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
+def test_bytes_that_are_no_text_are_refused_by_the_file_to_write(tmp_path):
+    def copy():
+        parquet.write_table(pa.table({"x": [b"\xff"]}), tmp_path / "in.parquet")
+        with open_table(tmp_path / "in.parquet") as reader:
+            (batch,) = reader.batches
+            with write_rows(tmp_path / "out.csv", batch.schema) as writer:
+                writer.write_batch(batch)
+
+    with pytest.raises(TableError, match=r"out.csv cannot be written as text"):
+        copy()
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(OSError, match="nowhere") as caught, write_rows(tmp_path / "nowhere" / "out.csv", BATCH.schema):
         pass

@@ -77,14 +77,16 @@ def open_table(source: str | os.PathLike[str]) -> Iterator[TableReader]:
     1
     """
     name = "standard input" if os.fspath(source) == STANDARD_STREAM else os.fspath(source)
-    with _opened(source) as raw, _explained(name):
-        file = io.BufferedReader(raw, _PEEK)
-        if file.peek(2)[:2] == _GZIP:
-            file = io.BufferedReader(gzip.GzipFile(fileobj=file), _PEEK)
-        start = file.peek(_PEEK)
-        if not start:
-            raise TableError(f"{name} is empty.")
-        yield _parquet_reader(file) if start.startswith(_PARQUET) else _text_reader(file, start, name)
+    with _opened(source) as raw:
+        with _explained(name):
+            file = io.BufferedReader(raw, _PEEK)
+            if file.peek(2)[:2] == _GZIP:
+                file = io.BufferedReader(gzip.GzipFile(fileobj=file), _PEEK)
+            start = file.peek(_PEEK)
+            if not start:
+                raise TableError(f"{name} is empty.")
+            names, batches = _parquet_reader(file) if start.startswith(_PARQUET) else _text_reader(file, start, name)
+        yield TableReader(names, _explain_each(batches, name))
 
 
 def read_table(source: str | os.PathLike[str]) -> pa.Table:
@@ -123,7 +125,7 @@ def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[An
     """
     if os.fspath(target) == STANDARD_STREAM:
         _check_flat(schema)
-        with arrow_csv.CSVWriter(sys.stdout.buffer, schema) as writer:
+        with _written("Standard output"), arrow_csv.CSVWriter(sys.stdout.buffer, schema) as writer:
             yield writer
         return
     path = Path(target)
@@ -142,7 +144,7 @@ def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[An
                 yield writer
         else:
             options = arrow_csv.WriteOptions(delimiter="\t" if ending == ".tsv" else ",")
-            with arrow_csv.CSVWriter(out, schema, write_options=options) as writer:
+            with _written(str(path)), arrow_csv.CSVWriter(out, schema, write_options=options) as writer:
                 yield writer
 
 
@@ -170,6 +172,23 @@ def _explained(name: str) -> Iterator[None]:
             reason = f"{reason[:200]} and so on"
         raise TableError(
             f"{name} is not a table that can be read (CSV, TSV or Parquet): {reason.rstrip('.')}."
+        ) from None
+
+
+def _explain_each(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
+    """Pass batches on; what becomes of them elsewhere is no fault of the file."""
+    with _explained(name):
+        yield from batches
+
+
+@contextmanager
+def _written(name: str) -> Iterator[None]:
+    """Say that cells cannot be written as text."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TableError(
+            f"{name} cannot be written as text ({error}); keep other columns, or write to a file that ends in .parquet."
         ) from None
 
 
