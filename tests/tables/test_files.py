@@ -91,6 +91,13 @@ def test_cells_that_text_cannot_hold_are_refused(tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
+def test_text_of_parquet_in_another_encoding_is_refused(tmp_path):
+    words = pa.array([b"a", "\u00e9".encode("latin-1")]).cast(pa.string(), safe=False)
+    parquet.write_table(pa.table({"x": words}), tmp_path / "in.parquet")
+    with pytest.raises(TableError, match=r"in.parquet is not a table that can be read .* UTF8"):
+        read_table(tmp_path / "in.parquet")
+
+
 def test_bytes_that_are_no_text_are_refused_by_the_file_to_write(tmp_path):
     def copy():
         parquet.write_table(pa.table({"x": [b"\xff"]}), tmp_path / "in.parquet")

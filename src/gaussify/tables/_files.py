@@ -178,7 +178,9 @@ def _explained(name: str) -> Iterator[None]:
 def _explain_each(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
     """Pass batches on; what becomes of them elsewhere is no fault of the file."""
     with _explained(name):
-        yield from batches
+        for batch in batches:
+            batch.validate(full=True)  # of Parquet, whose text may be in another encoding
+            yield batch
 
 
 @contextmanager
