@@ -1,4 +1,6 @@
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -81,3 +83,19 @@ def test_links_to_files_lead_somewhere(page):
 def test_the_first_commands_of_the_readme_are_demo_and_test(command):
     first_block = re.search(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert command in first_block.group(1)
+
+
+def test_the_commands_for_tables_run_as_they_are_typed(tmp_path):
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    section = README.read_text(encoding="utf-8").split("## With a table")[1]
+    commands = re.search(r"```sh\n(.*?)```", section, flags=re.DOTALL).group(1)
+    activate, _, rest = commands.partition("\n")
+    assert activate.startswith(". .venv/bin/activate")
+    functions = f'gaussify() {{ "{sys.executable}" -m gaussify "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n'
+    done = subprocess.run(
+        ["bash", "-e", "-c", functions + rest], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "rows learnt; " in done.stdout
+    assert (tmp_path / "wine-model" / "report.html").exists()

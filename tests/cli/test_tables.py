@@ -166,6 +166,12 @@ def test_update_learns_more_rows(folder, model):
     assert "50 rows of a table named more.csv were learnt before" in again.stderr
 
 
+def test_an_update_counts_classes_that_are_new(model, tmp_path):
+    rows = make_birds(20, seed=5)
+    csv.write_csv(rows.set_column(5, "species", pa.array(["dodo"] * 20)), tmp_path / "dodos.csv")
+    assert "20 rows learnt, 1 new class; " in invoke("update", model, tmp_path / "dodos.csv").stdout
+
+
 def test_an_update_tells_that_the_report_is_older(folder, model):
     assert (
         "report.html does not know of the 50 rows learnt since" in invoke("update", model, folder / "more.csv").stderr
@@ -207,7 +213,7 @@ def test_shards_are_merged(folder, tmp_path):
     base, shard, both = folder / "birds-model", tmp_path / "shard", tmp_path / "both"
     fitted = invoke("fit", folder / "more.csv", "--like", base, "-o", shard, "--use-all")
     assert "majority class" in fitted.stdout
-    assert "50 rows learnt, 10 held out" in fitted.stderr
+    assert "40 rows learnt, 10 held out, then learnt as well" in fitted.stderr
     assert "only 10 rows are held out" in fitted.stderr
     assert (shard / REPORT_FILE).exists()
     result = invoke("merge", base, shard, "-o", both)
@@ -226,6 +232,16 @@ def test_info_tells_what_a_model_is(folder):
     answer = json.loads(invoke("info", folder / "birds-model", "--json").stdout)
     assert answer["target"] == "species"
     assert answer["history"][0]["source"] == "birds.csv"
+
+
+def test_brackets_in_names_and_labels_are_shown_as_they_are(tmp_path):
+    rows = [f"{i % 7},{i % 5},{'[bold]a[/bold]' if i % 7 > 3 else '[/x]b'}" for i in range(60)]
+    (tmp_path / "table.csv").write_text("[red]c[/red],:smile:,y\n" + "\n".join(rows))
+    fitted = invoke("fit", tmp_path / "table.csv", "-t", "y", "--model", "linear", "-o", tmp_path / "m", "-v")
+    assert fitted.exit_code == 0, fitted.output
+    text = invoke("info", tmp_path / "m").stdout
+    for word in ("[/x]b, [bold]a[/bold]", "[red]c[/red]", ":smile:"):
+        assert word in text
 
 
 def test_help_shows_the_defaults_of_the_package():
@@ -247,6 +263,12 @@ def test_help_has_examples(command):
     [
         (["fit", "{}/birds.csv", "-t", "specie", "-o", "{}/x"], "no column 'specie'. Did you mean 'species'?"),
         (["fit", "{}/birds.csv", "-o", "{}/x"], "needs --target"),
+        (["fit", "{}/birds.csv"], "needs --target"),
+        (["fit", "{}/lists.parquet", "-t", "tags", "-o", "{}/x"], "Column 'tags' must hold words"),
+        (
+            ["predict", "{}/birds-model", "{}/lists.parquet", "--keep-all", "-o", "{}/out.csv"],
+            "Column 'tags' has cells",
+        ),
         (["fit", "{}/nowhere.csv", "-t", "species"], "No such file"),
         (["fit", "{}/one.csv", "-t", "y", "-o", "{}/x"], "one value throughout"),
         (["fit", "{}/picture.png", "-t", "y", "-o", "{}/x"], "neither Parquet nor text"),
@@ -268,6 +290,8 @@ def test_mistakes_get_one_sentence_and_exit_code_2(folder, arguments, message):
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     (folder / "header.csv").write_text("height,colour,caught,seen\n")
     (folder / "text.csv").write_text("height,colour,caught,seen\ntall,grey,true,2024-01-01\n")
+    birds = make_birds(30).drop_columns(["species"])
+    parquet.write_table(birds.append_column("tags", pa.array([["a"]] * 30)), folder / "lists.parquet")
     (folder / "broken").mkdir(exist_ok=True)
     (folder / "broken" / MODEL_FILE).write_bytes((folder / "birds-model" / MODEL_FILE).read_bytes()[:1000])
     before = (folder / "birds-model" / MODEL_FILE).read_bytes()

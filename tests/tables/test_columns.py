@@ -36,6 +36,9 @@ MANY = [f"text {i}" for i in range(30)]
         (["31/12/2024", "01/02/2024"], "date"),
         (["12/31/2024", "01/02/2024"], "date"),
         (["31.12.2024 10:15", "01.02.2024 10:16"], "date"),
+        (["01/31/20", "02/01/99"], "date"),
+        (["31.12.20 10:15", "01.02.21 10:16"], "date"),
+        (["20-01-31", "21-02-28"], "category"),
         ([date(2024, 1, 1), date(2024, 1, 2)], "date"),
         ([datetime(2024, 1, 1), None, datetime(2025, 1, 2)], "date"),
         (["red", "blue", "red"], "category"),
@@ -44,10 +47,20 @@ MANY = [f"text {i}" for i in range(30)]
         ([None, None], "ignored"),
         (["a", "a"], "ignored"),
         ([7, 7, 7], "ignored"),
+        (["inf", "-inf", "inf"], "ignored"),
+        ([float("inf"), float("nan"), None], "ignored"),
         ([0, 1, 2, 3], "ignored"),
         (["1", "2", "3"], "ignored"),
+        ([i for i in range(3, 60) if i % 5], "ignored"),
+        ([i for i in range(60) if i % 3 == 0], "number"),
+        ([*range(1, 30), 30.5], "number"),
+        ([*range(20, 0, -1)], "number"),
+        ([*range(5, 30), *range(5)], "number"),
+        ([*range(30), None], "number"),
+        ([*range(30), 29], "number"),
         (MANY, "ignored"),
         ([[1], [2]], "ignored"),
+        (pa.array([b"\xff", b"a"], pa.large_binary()), "ignored"),
     ],
 )
 def test_what_a_column_holds_is_seen_from_its_cells(cells, kind):
@@ -87,11 +100,26 @@ def test_missing_cells_are_at_the_mean_even_if_there_were_none():
     assert column.encode(pa.array([None, 4.0], pa.float64())).tolist() == [[0.0], [0.0]]
 
 
+@pytest.mark.parametrize("learnt", [[1.0, 3.0, 8.0], ["yes", "no"], ["2024-01-31", "2024-02-01"], ["a", "b", "c"]])
+def test_a_column_without_a_cell_is_missing_however_it_is_stored(learnt):
+    column = learn_column("x", pa.array(learnt))
+    expected = column.encode(pa.array([None, None], pa.string()))
+    np.testing.assert_array_equal(column.encode(clean(pa.nulls(2))), expected)
+
+
 def test_numbers_are_read_as_they_are_written():
     for cells, expected in ((["1,234.5", "-2,000"], [1234.5, -2000.0]), (["3,25", "-1"], [3.25, -1.0])):
         column = learn_column("x", pa.array(cells))
         plain = learn_column("x", pa.array(expected))
         np.testing.assert_allclose(column.encode(pa.array(cells)), plain.encode(pa.array(expected)))
+
+
+def test_separators_of_thousands_may_be_left_out():
+    column = learn_column("x", pa.array(["1,234.50", "12", "-7,000,000"]))
+    np.testing.assert_allclose(column.encode(pa.array(["1234.50"])), column.encode(pa.array(["1,234.50"])))
+    assert learn_column("x", pa.array(["1,234.50", "1234.50", "3"])).kind is ColumnKind.NUMBER
+    with pytest.raises(TableError, match="got '12,34'"):
+        column.encode(pa.array(["12,34"]))
 
 
 def test_a_few_words_among_numbers_are_missing_cells():
@@ -154,6 +182,13 @@ def test_dates_know_year_week_and_day():
     assert not np.allclose(monday[3:5], tuesday[3:5])
 
 
+def test_years_of_two_digits_are_from_1969_to_2068():
+    column = learn_column("t", pa.array(["01/31/20", "12/31/99"]))
+    assert column.format == "%m/%d/%y"
+    expected = as_seconds(pa.array(["2068-01-31", "1969-01-31"]), None)
+    np.testing.assert_array_equal(as_seconds(pa.array(["01/31/68", "01/31/69"]), column.format), expected)
+
+
 def test_a_format_is_kept_from_training():
     column = learn_column("t", pa.array(["31/12/2024", "01/02/2024"]))
     assert column.format == "%d/%m/%Y"
@@ -168,6 +203,8 @@ def test_a_format_is_kept_from_training():
         ([1.0, 3.0], [1e200], "up to 1e.100"),
         ([1.0, 3.0], [True], "must hold numbers"),
         (["yes", "no"], ["yes", "perhaps"], "must hold true or false, as it did in training; got 'perhaps'"),
+        (["a", "b", "c"], [["a"]], "Column 'x' must hold words, .*; got cells of type list"),
+        (["31/12/2024", "01/02/2024"], ["31/12/2024", "31/12/24"], "must hold a date, .*; got '31/12/24'"),
         (["2024-01-31", "2024-02-01"], ["2024-01-31", "soon"], "must hold a date, as it did in training; got 'soon'"),
     ],
 )

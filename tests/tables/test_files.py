@@ -82,6 +82,35 @@ def test_an_ending_that_means_nothing_is_refused(tmp_path):
         pass
 
 
+@pytest.mark.parametrize("name", ["out.csv", "out.tsv.gz", "-"])
+def test_cells_that_text_cannot_hold_are_refused(tmp_path, name):
+    schema = pa.schema([("p", pa.float64()), ("tags", pa.list_(pa.string()))])
+    target = name if name == "-" else tmp_path / name
+    with pytest.raises(TableError, match=r"Column 'tags' has .* ends in .parquet"), write_rows(target, schema):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_text_of_parquet_in_another_encoding_is_refused(tmp_path):
+    words = pa.array([b"a", "\u00e9".encode("latin-1")]).cast(pa.string(), safe=False)
+    parquet.write_table(pa.table({"x": words}), tmp_path / "in.parquet")
+    with pytest.raises(TableError, match=r"in.parquet is not a table that can be read .* UTF8"):
+        read_table(tmp_path / "in.parquet")
+
+
+def test_bytes_that_are_no_text_are_refused_by_the_file_to_write(tmp_path):
+    def copy():
+        parquet.write_table(pa.table({"x": [b"\xff"]}), tmp_path / "in.parquet")
+        with open_table(tmp_path / "in.parquet") as reader:
+            (batch,) = reader.batches
+            with write_rows(tmp_path / "out.csv", batch.schema) as writer:
+                writer.write_batch(batch)
+
+    with pytest.raises(TableError, match=r"out.csv cannot be written as text"):
+        copy()
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(OSError, match="nowhere") as caught, write_rows(tmp_path / "nowhere" / "out.csv", BATCH.schema):
         pass
@@ -106,6 +135,14 @@ def test_rows_come_in_batches(tmp_path, monkeypatch):
     assert max(sizes) < 400
 
 
+def damaged_parquet():
+    """One whose pages cannot be unpacked."""
+    file = io.BytesIO()
+    parquet.write_table(pa.table({"x": [f"a text {i % 7}" for i in range(3000)]}), file, use_dictionary=False)
+    content = file.getvalue()
+    return content[:60] + b"\xff" * 40 + content[100:]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -114,12 +151,30 @@ def test_rows_come_in_batches(tmp_path, monkeypatch):
         ("a,b\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
         ("a,a\n1,2\n", "two columns with the name 'a'"),
         (gzip.compress(CSV.encode() * 100)[:-20], "not a table that can be read"),
+        (gzip.compress(CSV.encode())[:10] + b"\xff" * 50, "not a table that can be read"),
+        (damaged_parquet(), "table is not a table that can be read .*[^.][.]$"),
         (b"PAR1 and nothing more", "not a table that can be read"),
         ("a,b\n1,\u00e9\n".encode("latin-1"), "not in UTF-8; save it in that encoding"),
         ("a\tb\n1\t2\n".encode("utf-16"), "text in UTF-16; save it in UTF-8"),
         (b"\n \n", "is empty"),
+        ("\n<!DOCTYPE html>\n<p>a, b</p>\n<p>a</p>\n", "it is a web page"),
+        (",".join(f"gene {i:09}" for i in range(80_000)) + "\n", "first line of less than 1 MiB"),
     ],
-    ids=["empty", "picture", "ragged", "names", "truncated gzip", "truncated parquet", "encoding", "utf-16", "blank"],
+    ids=[
+        "empty",
+        "picture",
+        "ragged",
+        "names",
+        "truncated gzip",
+        "damaged gzip",
+        "damaged parquet",
+        "truncated parquet",
+        "encoding",
+        "utf-16",
+        "blank",
+        "web page",
+        "long header",
+    ],
 )
 def test_what_is_not_a_table_is_refused_in_a_sentence(tmp_path, content, message):
     path = write(tmp_path / "table", content)

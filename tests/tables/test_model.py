@@ -15,6 +15,7 @@ from gaussify.tables import (
     MODEL_FILE,
     FitOptions,
     ModelKind,
+    Score,
     TableModel,
     evaluate_rows,
     fit_like,
@@ -22,6 +23,7 @@ from gaussify.tables import (
     predict_rows,
     report_html,
     split_batches,
+    tabulate_scores,
 )
 from gaussify.tables._training import split_rows
 from tables.conftest import make_birds
@@ -58,6 +60,24 @@ def test_rows_held_out_can_be_learnt_in_the_end(birds):
     without, whole = (fit_table(birds, "species", options._replace(use_all=own)) for own in (False, True))
     assert (without.model.n_rows, whole.model.n_rows) == (319, 400)
     assert without.scores[0].nll == whole.scores[0].nll
+    pages = [report_html(own, "birds.csv") for own in (without, whole)]
+    assert all("as it was fitted, with 319 rows learnt" in page for page in pages)
+    assert ["has learnt the rows held out as well" in page for page in pages] == [False, True]
+
+
+def test_scores_that_are_nothing_are_read_as_nothing():
+    (row,) = tabulate_scores([Score("sure", 1.0, -0.0, 4.4e-16, 1.2e-39)])
+    assert [f"{row[name]:.4g}" for name in ("accuracy", "NLL", "ECE", "Brier")] == ["1", "0", "0", "0"]
+    (row,) = tabulate_scores([Score("wrong", 0.5, float("inf"), 0.25, 0.5)])
+    assert row["NLL"] == float("inf")
+
+
+def test_numbers_of_rows_are_known_where_rows_have_no_label(birds):
+    labels = pa.array([None if i % 4 == 1 else label for i, label in enumerate(birds.column("species").to_pylist())])
+    table = birds.drop_columns(["species"]).append_column("row", pa.array(range(400))).append_column("species", labels)
+    model = fit_table(table, "species", FitOptions(ModelKind.LINEAR, compare=False)).model
+    (column,) = (own for own in model.encoder.columns_ if own.name == "row")
+    assert column.describe() == "the number of the row"
 
 
 def test_what_a_column_holds_is_seen_from_all_rows():

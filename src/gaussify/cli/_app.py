@@ -29,7 +29,7 @@ class _Commands(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except OSError as error:
-            _stop(f"{error.filename or 'A file'}: {error.strerror or error}.", 2)
+            _stop(f"{error.filename or 'A file'}: {str(error.strerror or error).rstrip('.')}.", 2)
         except KeyboardInterrupt:
             remedy = "; the same command goes on where this one ended" if ctx.invoked_subcommand == "reproduce" else ""
             _stop(f"Stopped{remedy}.", 130)

@@ -11,20 +11,21 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of tables.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what is done.")]
 
 
 def print_table(records: Sequence[Mapping[str, Any]]) -> None:
-    """Print records as a table, numbers to the right with four digits."""
+    """Print records as a table, numbers to the right with four digits; brackets are no markup."""
     table = Table(box=box.SIMPLE_HEAD)
     columns = list(dict.fromkeys(name for record in records for name in record))
     for column in columns:
         numeric = any(isinstance(record.get(column), int | float) for record in records)
-        table.add_column(column, justify="right" if numeric else "left")
+        table.add_column(Text(column), justify="right" if numeric else "left")
     for record in records:
-        table.add_row(*(_cell(record.get(column)) for column in columns))
+        table.add_row(*(Text(_cell(record.get(column))) for column in columns))
     console = Console()
     if not console.is_terminal:
         console.width = 200  # a file has no edge to wrap at

@@ -71,6 +71,8 @@ def fit(
 
     zcat clicks.csv.gz | gaussify fit - -t clicked --model linear --out clicks-model --json
     """
+    if target is None and like is None:
+        raise InvalidArgumentError("gaussify fit needs --target COLUMN: which column holds the labels?")
     tables = tables_for("fit")
     folder = out if out is not None else _default_folder(table)
     if (folder / tables.MODEL_FILE).exists() and not overwrite:
@@ -82,8 +84,6 @@ def fit(
         raise InvalidArgumentError(
             "--like takes columns and the kind from its model; leave out --model, --category, --ignore."
         )
-    if base is None and target is None:
-        raise InvalidArgumentError("gaussify fit needs --target COLUMN: which column holds the labels?")
     options = FitOptions(
         model=model,
         categories=category or (),
@@ -193,7 +193,8 @@ def update(model: Model, table: Table, as_json: Json = False, verbose: Verbose =
         answer = {"model": str(model), "n_learnt": n_rows, "n_rows": loaded.n_rows, "classes": loaded.classes.tolist()}
         print_json(answer | {"n_rows_since_report": loaded.n_rows_since_fit})
         return
-    more = f", {len(loaded.classes) - before} new classes" if len(loaded.classes) > before else ""
+    n_new = len(loaded.classes) - before
+    more = f", {n_new} new {'class' if n_new == 1 else 'classes'}" if n_new else ""
     typer.echo(f"{n_rows:,} rows learnt{more}; {loaded.n_rows:,} in all.")
     if verbose:
         print_facts(tables.describe(loaded))
@@ -295,7 +296,8 @@ def info(model: Model, as_json: Json = False, verbose: Verbose = False) -> None:
     facts["classes"] = ", ".join(loaded.classes[:20].tolist()) + (", ..." if len(loaded.classes) > 20 else "")
     facts["learnt from"] = ", ".join(f"{own.source} ({own.n_rows:,} rows)" for own in loaded.history)
     if own := loaded.scores.get("gaussify"):
-        facts["rows held out by fit"] = f"accuracy {own['accuracy']:.4g}, NLL {own['nll']:.4g}, ECE {own['ece']:.4g}"
+        (row,) = tables.tabulate_scores([tables.Score(**own)])
+        facts["rows held out by fit"] = ", ".join(f"{name} {row[name]:.4g}" for name in ("accuracy", "NLL", "ECE"))
     if loaded.n_rows_since_fit:
         facts["learnt since these scores and the report"] = f"{loaded.n_rows_since_fit:,} rows"
     print_facts(facts)
@@ -358,7 +360,9 @@ def _print_fitted(tables: Any, fitted: Any, folder: Path, *, as_json: bool, verb
     left_out = [column.name for column in model.encoder.columns_ if not column.features()]
     if left_out:
         typer.echo(f"Columns left out: {', '.join(left_out)} (the report says why).", err=True)
-    typer.echo(f"{facts['model']}; {model.n_rows:,} rows learnt, {len(fitted.held_out.labels):,} held out.", err=True)
+    more = ", then learnt as well" if fitted.learnt_all else ""
+    n_held_out = len(fitted.held_out.labels)
+    typer.echo(f"{facts['model']}; {fitted.n_train:,} rows learnt, {n_held_out:,} held out{more}.", err=True)
     typer.echo(f"Saved in {folder}; look at {folder / tables.REPORT_FILE}.", err=True)
 
 

@@ -25,7 +25,7 @@ _TRUE, _FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 _PLAIN = "plain"
 _STYLES = {  # a pattern that all cells match, what is replaced, and by what
     _PLAIN: ("", "", ""),
-    "1,234.5": (r"^[-+]?[0-9]{1,3}(,[0-9]{3})*([.][0-9]+)?$", ",", ""),
+    "1,234.5": (r"^[-+]?([0-9]{1,3}(,[0-9]{3})+|[0-9]+)([.][0-9]+)?$", ",", ""),  # some cells may have no comma
     "1234,5": (r"^[-+]?[0-9]+(,[0-9]+)?$", ",", "."),
 }
 _FEW_WORDS, _ODD_SHARE = 5, 0.05  # that may stand among numbers: different ones, and the share of their cells
@@ -34,11 +34,13 @@ _MOST_LEVELS = 50
 _FEW_LEVELS = 10  # which are all kept
 _RARE = 10  # rows, below which a level of many is like others that are rare
 _LEAST_TEXTS = 20  # different ones, from which on they may be names of rows
+_LEAST_COUNTED = 20  # rows, from which on numbers of rows may have gaps
 _DAY, _WEEK, _YEAR = 86400.0, 7 * 86400.0, 365.2425 * 86400.0
 _MONDAY = 4 * _DAY  # after the first of January 1970
-_FORMATS = tuple(
+_FULL_YEAR = r"(^|[^0-9])[0-9]{4}($|[^0-9])"  # without which %Y reads 20 as the year 20
+_FORMATS = tuple(  # %y is 1969 to 2068
     f"{day}{hour}"
-    for day in ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y")
+    for day in ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y")
     for hour in ("", " %H:%M", " %H:%M:%S")
 )
 
@@ -218,7 +220,7 @@ class CategoryColumn(Column):
         return self._with_missing([*names, f"{self.name} rare"] if self.has_rare else names, self.has_missing)
 
     def encode(self, cells: pa.Array) -> Float[np.ndarray, "n f"]:
-        words = as_words(cells)
+        words = as_words(cells, self.name)
         place = pc.index_in(words, value_set=pa.array(self.levels, pa.string())).fill_null(-1).to_numpy()
         missing = words.is_null().to_numpy(zero_copy_only=False)
         one_hot = (place[:, None] == np.arange(len(self.levels))).astype(float)
@@ -233,7 +235,7 @@ class CategoryColumn(Column):
         """Return how many cells have a level that training did not know."""
         if self.has_rare:
             return 0
-        words = as_words(cells)
+        words = as_words(cells, self.name)
         known = pc.is_in(words, value_set=pa.array(self.levels, pa.string()))
         return int(pc.sum(pc.and_(pc.invert(known), words.is_valid())).as_py() or 0)
 
@@ -342,19 +344,21 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
     >>> [str(learn_column("x", pa.array(cells)).kind) for cells in (["1", "5"], ["no", "yes"], ["2024-05-01", None])]
     ['number', 'boolean', 'date']
     """
-    if pa.types.is_nested(cells.type) or pa.types.is_binary(cells.type):
+    if pa.types.is_nested(cells.type) or _is_bytes(cells.type):
         return IgnoredColumn(name, f"cells of type {cells.type}")
     if cells.null_count == len(cells):
         return IgnoredColumn(name, "no cell is filled")
-    if pc.count_distinct(as_words(cells)).as_py() == 1 and cells.null_count == 0:
+    if pc.count_distinct(as_words(cells, name)).as_py() == 1 and cells.null_count == 0:
         return IgnoredColumn(name, "one value throughout")
     if is_category:
-        return CategoryColumn.learn(name, as_words(cells))
+        return CategoryColumn.learn(name, as_words(cells, name))
     truth = as_truth(cells)
     if truth is not None:
         missing = np.isnan(truth)
         return BooleanColumn(name, float(truth[~missing].mean()), bool(missing.any()))
     if (read := find_numbers(cells)) is not None:
+        if np.isnan(read.numbers).all():
+            return IgnoredColumn(name, "no cell is a finite number")
         return (
             IgnoredColumn(name, "the number of the row")
             if _counts_rows(read.numbers)
@@ -363,7 +367,7 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
     for format in (None, *_FORMATS):
         if (seconds := as_seconds(cells, format)) is not None:
             return DateColumn.learn(name, seconds, format)
-    words = as_words(cells)
+    words = as_words(cells, name)
     n_different, n_known = pc.count_distinct(words).as_py(), len(words) - words.null_count
     if n_different >= _LEAST_TEXTS and n_different > n_known / 2:
         return IgnoredColumn(name, "a text of its own for most rows")
@@ -405,19 +409,23 @@ def as_truth(cells: pa.Array) -> Float[np.ndarray, " n"] | None:
 def clean(cells: pa.Array) -> pa.Array:
     """Return text without blanks around it, null for words that mean a missing cell; other cells as they are.
 
+    Cells of Arrow's type null, of which none is filled, are text of which none is.
+
     Examples
     --------
     >>> clean(pa.array([" a", " NA ", None])).to_pylist()
     ['a', None, None]
     """
+    if pa.types.is_null(cells.type):
+        return pc.cast(cells, pa.string())
     if not _is_text(cells.type):
         return cells
     words = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
     return pc.if_else(pc.is_in(words, value_set=pa.array(MISSING)), None, words)
 
 
-def as_words(cells: pa.Array) -> pa.Array:
-    """Return cells as text, the same for the same value however it is stored.
+def as_words(cells: pa.Array, name: str = "") -> pa.Array:
+    """Return cells of the column of that name as text, the same for the same value however it is stored.
 
     Examples
     --------
@@ -426,8 +434,11 @@ def as_words(cells: pa.Array) -> pa.Array:
     """
     try:
         words = pc.cast(cells, pa.string())
-    except pa.ArrowNotImplementedError:
-        raise TableError(f"Cells of type {cells.type} are no words.") from None
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise TableError(
+            f"Column {name!r} must hold words, numbers, truth values or dates; got cells of type {cells.type}. Write "
+            "them as text."
+        ) from None
     for pattern in (r"^(-?[0-9]+)[.]0+$", r"^(-?[0-9]+[.][0-9]*[1-9])0+$"):
         words = pc.replace_substring_regex(words, pattern, r"\1")
     lower = pc.utf8_lower(words)
@@ -449,6 +460,8 @@ def as_seconds(cells: pa.Array, format: str | None) -> Float[np.ndarray, " n"] |
     if not _is_text(cells.type):
         return None
     if format is not None:
+        if "%Y" in format and not pc.all(pc.match_substring_regex(cells, _FULL_YEAR)).as_py():
+            return None
         moments = pc.strptime(cells, format=format, unit="s", error_is_null=True)
         return None if moments.null_count > cells.null_count else _seconds(moments)
     for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # without and with a zone
@@ -530,8 +543,17 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+
+
 def _counts_rows(numbers: NDArray) -> bool:
-    return len(numbers) > 2 and numbers[0] in (0.0, 1.0) and bool((np.diff(numbers) == 1.0).all())
+    """Whether numbers are 0, 1, 2, ... or 1, 2, 3, ...; of many rows, up to half may have been taken out before."""
+    n_rows, steps = len(numbers), np.diff(numbers)
+    if n_rows < _LEAST_COUNTED:
+        return n_rows > 2 and numbers[0] in (0.0, 1.0) and bool((steps == 1.0).all())
+    is_whole = bool((numbers == np.floor(numbers)).all())
+    return is_whole and numbers[0] >= 0.0 and bool((steps >= 1.0).all()) and bool(numbers[-1] <= 2.0 * n_rows)
 
 
 def _filled(features: NDArray, missing: NDArray, has_missing: bool) -> NDArray:

@@ -11,6 +11,7 @@ import io
 import os
 import re
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -33,6 +34,7 @@ _WRITTEN = (".csv", ".tsv", ".txt", ".parquet")  # endings
 _PEEK = 1 << 20  # bytes within which a header ends
 _BLOCK = 1 << 22  # bytes of text at a time
 _BATCH = 1 << 14  # rows of Parquet at a time
+_MARKUP = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype|html|head|body|table|[?]xml)\b", re.IGNORECASE)
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as spreadsheets export "Unicode text"
 
@@ -75,14 +77,16 @@ def open_table(source: str | os.PathLike[str]) -> Iterator[TableReader]:
     1
     """
     name = "standard input" if os.fspath(source) == STANDARD_STREAM else os.fspath(source)
-    with _opened(source) as raw, _explained(name):
-        file = io.BufferedReader(raw, _PEEK)
-        if file.peek(2)[:2] == _GZIP:
-            file = io.BufferedReader(gzip.GzipFile(fileobj=file), _PEEK)
-        start = file.peek(_PEEK)
-        if not start:
-            raise TableError(f"{name} is empty.")
-        yield _parquet_reader(file) if start.startswith(_PARQUET) else _text_reader(file, start, name)
+    with _opened(source) as raw:
+        with _explained(name):
+            file = io.BufferedReader(raw, _PEEK)
+            if file.peek(2)[:2] == _GZIP:
+                file = io.BufferedReader(gzip.GzipFile(fileobj=file), _PEEK)
+            start = file.peek(_PEEK)
+            if not start:
+                raise TableError(f"{name} is empty.")
+            names, batches = _parquet_reader(file) if start.startswith(_PARQUET) else _text_reader(file, start, name)
+        yield TableReader(names, _explain_each(batches, name))
 
 
 def read_table(source: str | os.PathLike[str]) -> pa.Table:
@@ -120,7 +124,8 @@ def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[An
     b'"label"\n"a"\n"b"\n'
     """
     if os.fspath(target) == STANDARD_STREAM:
-        with arrow_csv.CSVWriter(sys.stdout.buffer, schema) as writer:
+        _check_flat(schema)
+        with _written("Standard output"), arrow_csv.CSVWriter(sys.stdout.buffer, schema) as writer:
             yield writer
         return
     path = Path(target)
@@ -131,13 +136,15 @@ def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[An
     ending = ((endings[:-1] if is_zipped else endings)[-1:] or [".csv"])[0]
     if ending not in _WRITTEN:
         raise TableError(f"{path} must end in one of {', '.join(_WRITTEN)}, also with .gz behind; got {ending!r}.")
+    if ending != ".parquet":
+        _check_flat(schema)
     with replacing(path) as file, gzip.open(file, "wb") if is_zipped else nullcontext(file) as out:
         if ending == ".parquet":
             with parquet.ParquetWriter(out, schema) as writer:
                 yield writer
         else:
             options = arrow_csv.WriteOptions(delimiter="\t" if ending == ".tsv" else ",")
-            with arrow_csv.CSVWriter(out, schema, write_options=options) as writer:
+            with _written(str(path)), arrow_csv.CSVWriter(out, schema, write_options=options) as writer:
                 yield writer
 
 
@@ -157,16 +164,41 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except UnicodeDecodeError:
         raise TableError(f"{name} is text, but not in UTF-8; save it in that encoding.") from None
-    except (pa.ArrowInvalid, EOFError, gzip.BadGzipFile, csv.Error) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, EOFError, OSError, zlib.error, csv.Error) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the system; those without a number are of contents
         reason = " ".join(str(error).split()).removeprefix("CSV parse error: ")
         if len(reason) > 200:
-            reason = f"{reason[:200]}..."
-        raise TableError(f"{name} is not a table that can be read (CSV, TSV or Parquet): {reason}") from None
+            reason = f"{reason[:200]} and so on"
+        raise TableError(
+            f"{name} is not a table that can be read (CSV, TSV or Parquet): {reason.rstrip('.')}."
+        ) from None
+
+
+def _explain_each(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
+    """Pass batches on; what becomes of them elsewhere is no fault of the file."""
+    with _explained(name):
+        for batch in batches:
+            batch.validate(full=True)  # of Parquet, whose text may be in another encoding
+            yield batch
+
+
+@contextmanager
+def _written(name: str) -> Iterator[None]:
+    """Say that cells cannot be written as text."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TableError(
+            f"{name} cannot be written as text ({error}); keep other columns, or write to a file that ends in .parquet."
+        ) from None
 
 
 def _text_reader(file: io.BufferedReader, start: bytes, name: str) -> TableReader:
     if start.startswith(_UTF_16):
         raise TableError(f"{name} is text in UTF-16; save it in UTF-8.")
+    if _MARKUP.match(start):
+        raise TableError(f"{name} is not a table: it is a web page or XML; save the table in it as CSV.")
     if b"\0" in start:
         raise TableError(f"{name} is not a table: it is neither Parquet nor text (CSV or TSV).")
     text = start.decode("utf-8-sig", errors="strict" if len(start) < _PEEK else "ignore")  # may end within a letter
@@ -174,6 +206,10 @@ def _text_reader(file: io.BufferedReader, start: bytes, name: str) -> TableReade
     first = next((line for line in lines if line.strip()), None)
     if first is None:
         raise TableError(f"{name} is empty.")
+    if len(start) >= _PEEK and not first.endswith("\n"):
+        raise TableError(
+            f"{name} must name its columns in a first line of less than {_PEEK >> 20} MiB; got a longer one."
+        )
     # outside of quotes; a comma, where there is none of them
     delimiter = max(_DELIMITERS, key=re.sub(r'"[^"]*"', "", first).count)
     n_blank = text[: len(text) - len(text.lstrip())].count("\n")
@@ -214,6 +250,17 @@ def _parquet_reader(file: Any) -> TableReader:
 def _is_plain(file: io.BufferedReader) -> bool:
     """Whether it is a file on disk, which Parquet reads a part at a time."""
     return isinstance(file.raw, io.FileIO) and os.path.isfile(file.raw.name)
+
+
+def _check_flat(schema: pa.Schema) -> None:
+    for field in schema:
+        try:
+            arrow_csv.CSVWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+        except pa.ArrowInvalid:
+            raise TableError(
+                f"Column {field.name!r} has cells of type {field.type}, which text cannot hold; leave it out, or write "
+                "to a file that ends in .parquet."
+            ) from None
 
 
 def _check_names(names: list[str], name: str) -> None:

@@ -233,7 +233,7 @@ def take_labelled(table: pa.Table, target: str) -> LabelledRows:
     ({'x': [1, 3]}, array(['a', 'b'], dtype='<U1'), array([1, 3]))
     """
     require_column(target, table.column_names)
-    words = as_words(clean(table.column(target).combine_chunks()))
+    words = as_words(clean(table.column(target).combine_chunks()), target)
     known = words.is_valid()
     labels = np.array(words.filter(known).to_pylist(), dtype=str)
     return LabelledRows(table.drop_columns([target]).filter(known), labels, 1 + np.flatnonzero(known))

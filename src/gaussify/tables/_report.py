@@ -84,7 +84,7 @@ def _scores(page: Page, fitted: FittedTable) -> None:
     own = fitted.scores[0]
     numbers = {
         "accuracy": f"{own.accuracy:.1%}",
-        "NLL [nat]": f"{own.nll:.3f}",
+        "NLL [nat]": f"{own.nll + 0.0:.3f}",  # which is no negative zero
         "calibration error (ECE)": f"{own.ece:.3f}",
         "Brier score": f"{own.brier:.3f}",
         "rows to learn from": f"{fitted.n_train:,}",
@@ -102,9 +102,10 @@ def _scores(page: Page, fitted: FittedTable) -> None:
             ),
             table_html(rows, best=best),
         ]
+    more = " The model that is saved has learnt the rows held out as well, since." if fitted.learnt_all else ""
     parts.append(
         paragraph_html(
-            f"Of the model as it was fitted, with {fitted.model.n_rows:,} rows learnt. Rows that 'gaussify update' "
+            f"Of the model as it was fitted, with {fitted.n_train:,} rows learnt.{more} Rows that 'gaussify update' "
             "adds are not in this report; 'gaussify info' counts them.",
             is_pale=True,
         )

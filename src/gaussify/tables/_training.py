@@ -72,7 +72,7 @@ class Score(NamedTuple):
 
 
 def tabulate_scores(scores: Sequence[Score]) -> list[dict[str, Any]]:
-    """Return scores under the names that people read.
+    """Return scores under the names that people read, rounded to millionths.
 
     Examples
     --------
@@ -82,15 +82,19 @@ def tabulate_scores(scores: Sequence[Score]) -> list[dict[str, Any]]:
     rows = [
         {
             "model": score.name,
-            "accuracy": score.accuracy,
-            "NLL": score.nll,
-            "ECE": score.ece,
-            "Brier": score.brier,
+            "accuracy": _rounded(score.accuracy),
+            "NLL": _rounded(score.nll),
+            "ECE": _rounded(score.ece),
+            "Brier": _rounded(score.brier),
             "seconds to fit": score.seconds,
         }
         for score in scores
     ]
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+def _rounded(score: float) -> float:
+    return round(score, 6) + 0.0  # which makes no negative zero
 
 
 class HeldOut(NamedTuple):
@@ -130,6 +134,11 @@ class FittedTable(NamedTuple):
     """NLL of each kind of model, where they were compared."""
     relevance: dict[str, float]
     """Of columns."""
+
+    @property
+    def learnt_all(self) -> bool:
+        """Whether the model has learnt the rows held out, once they were predicted."""
+        return self.model.n_rows > self.n_train
 
     @property
     def caution(self) -> str:
