@@ -125,7 +125,7 @@ register(
         title="Losses in place of cross-entropy beside torch's own: time of forward and backward",
         presets={
             "smoke": {"sizes": [[16, 3]], "n_inputs": 8, "n_numbers": 100, "n_repeats": 2, "compiles": False},
-            "laptop": {"sizes": _SIZES, "n_inputs": 256, "n_numbers": 100_000, "n_repeats": 30, "compiles": True},
+            "laptop": {"sizes": _SIZES, "n_inputs": 256, "n_numbers": 20_000, "n_repeats": 200, "compiles": True},
             "paper": {"sizes": _SIZES, "n_inputs": 256, "n_numbers": 1_000_000, "n_repeats": 100, "compiles": True},
         },
         tasks=_tasks,

@@ -292,7 +292,8 @@ def observations(expectation: Expectation, mean: Float[Tensor, "l e"]) -> Natura
 
     Examples
     --------
-    >>> found = Expectation(0.0, torch.tensor([[1.0]]), torch.tensor([[[-2.0]]]), torch.zeros(0, 0), torch.zeros(2, 1, 1))
+    >>> by_mean, by_covariance = torch.tensor([[1.0]]), torch.tensor([[[-2.0]]])
+    >>> found = Expectation(0.0, by_mean, by_covariance, torch.zeros(0, 0), torch.zeros(2, 1, 1))
     >>> observations(found, torch.tensor([[3.0]])).linear
     tensor([[13.]])
     """

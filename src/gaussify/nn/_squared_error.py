@@ -171,7 +171,7 @@ def _in_chunks(
 ) -> tuple[Tensor, Tensor]:
     """The loss, by sums over chunks of rows, and its derivative, of which each chunk writes its part."""
     slope = torch.empty_like(logits, memory_format=torch.contiguous_format)
-    n_rows = max(1, CHUNK // logits.shape[1])
+    n_rows = max(1, CHUNK * torch.get_num_threads() // logits.shape[1])  # as much for each thread
     if len(logits) <= n_rows:
         squares = errors(logits, target, slope, constants)
     else:
