@@ -34,6 +34,7 @@ test-all: check  ## the default tests and the slow ones
 
 docs: $(STAMP)  ## the documentation as HTML in docs/_build/html, with every example run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	rm -rf docs/api/names  # pages of names that may be gone
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -n -b html docs docs/_build/html
 
 format: $(STAMP)  ## rewrite the code in the project's format
