@@ -85,5 +85,5 @@ def test_one_at_a_time_reads_and_replaces(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_for_others_to_explain(tmp_path):
-    with only_one(tmp_path / "nothing"):
-        pass
+    with pytest.raises(FileNotFoundError, match="model"), only_one(tmp_path / "nothing"):
+        (tmp_path / "nothing" / "model").read_bytes()

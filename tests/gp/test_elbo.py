@@ -11,24 +11,16 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch.testing import assert_close
 
 import gaussify.gp._expectation as expectation
-from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood
+from gaussify import GPClassifier, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._elbo import ExactObjective, accumulate_objective, dense_objective, objective_value, with_constant
 from gaussify.gp._expectation import sampled_expectation
 from gaussify.gp._learning import CONSTANT_VARIANCE, LabelFamily, SearchSettings, learn_exact_with_labels
 from gaussify.gp._objective import SortedRows, factorise
 from gaussify.posterior import ClassStatistics
+from gp.conftest import likelihoods
 
 N, M, D, V = 40, 8, 3, 50.0
-LIKELIHOODS = {
-    "softmax": lambda alpha: SoftmaxLikelihood(4, alpha),
-    "asymmetric": lambda alpha: SoftmaxLikelihood(3, alpha * torch.tensor([1.0, 2.0, 0.5]).double()),
-    "moment": lambda alpha: SoftmaxLikelihood(3, alpha, "moment"),
-    "laplace": lambda alpha: SoftmaxLikelihood(3, alpha, "laplace"),
-    "moment-ori": lambda alpha: SoftmaxLikelihood(3, alpha, "moment-ori"),
-    "logistic": lambda alpha: LogisticLikelihood(alpha, 2.0 * alpha),
-}
-likelihoods = pytest.mark.parametrize("make", LIKELIHOODS.values(), ids=LIKELIHOODS)
 KERNELS = {
     "rbf": lambda: ScaleKernel(RBFKernel(ard_num_dims=D)).double(),
     "matern": lambda: ScaleKernel(MaternKernel(2.5)).double(),

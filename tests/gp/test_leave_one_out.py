@@ -18,17 +18,9 @@ from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._elbo import ExactObjective, accumulate_objective, dense_objective, objective_value
 from gaussify.gp._expectation import log_predictive
 from gaussify.gp._objective import SortedRows, factorise
+from gp.conftest import likelihoods
 
 N, M, D, V = 24, 6, 3, 50.0
-LIKELIHOODS = {
-    "softmax": lambda alpha: SoftmaxLikelihood(4, alpha),
-    "asymmetric": lambda alpha: SoftmaxLikelihood(3, alpha * torch.tensor([1.0, 2.0, 0.5]).double()),
-    "moment": lambda alpha: SoftmaxLikelihood(3, alpha, "moment"),
-    "laplace": lambda alpha: SoftmaxLikelihood(3, alpha, "laplace"),
-    "moment-ori": lambda alpha: SoftmaxLikelihood(3, alpha, "moment-ori"),
-    "logistic": lambda alpha: LogisticLikelihood(alpha, 2.0 * alpha),
-}
-likelihoods = pytest.mark.parametrize("make", LIKELIHOODS.values(), ids=LIKELIHOODS)
 WEIGHTS = torch.tensor([1.0, 2.0, 0.5, 3.0] * (N // 4)).double()
 
 

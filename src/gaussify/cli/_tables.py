@@ -75,8 +75,7 @@ def fit(
         raise InvalidArgumentError("gaussify fit needs --target COLUMN: which column holds the labels?")
     tables = tables_for("fit")
     folder = out if out is not None else _default_folder(table)
-    if (folder / tables.MODEL_FILE).exists() and not overwrite:
-        raise InvalidArgumentError(f"There is a model in {folder} already; add --overwrite, or choose another --out.")
+    _check_is_free(folder, tables, overwrite)
     base = None if like is None else tables.TableModel.load(like)
     if base is not None and target not in (None, base.target):
         raise InvalidArgumentError(f"The model in {like} predicts {base.target!r}; leave --target out.")
@@ -251,8 +250,7 @@ def merge(
     gaussify merge north-model south-model --out both-model
     """
     tables = tables_for("merge")
-    if (out / tables.MODEL_FILE).exists() and not overwrite:
-        raise InvalidArgumentError(f"There is a model in {out} already; add --overwrite, or choose another --out.")
+    _check_is_free(out, tables, overwrite)
     merged, other = (tables.TableModel.load(own) for own in (first, second))
     first_sources, second_sources = ({own.source for own in part.history} for part in (merged, other))
     merged.merge(other)
@@ -368,6 +366,11 @@ def _print_fitted(tables: Any, fitted: Any, folder: Path, *, as_json: bool, verb
 
 def _print_columns(columns: list[Any]) -> None:
     print_table([{"column": own.name, "holds": str(own.kind), "": own.describe()} for own in columns])
+
+
+def _check_is_free(folder: Path, tables: Any, overwrite: bool) -> None:
+    if (folder / tables.MODEL_FILE).exists() and not overwrite:
+        raise InvalidArgumentError(f"There is a model in {folder} already; add --overwrite, or choose another --out.")
 
 
 def _source(table: str) -> str:

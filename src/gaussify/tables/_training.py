@@ -198,8 +198,8 @@ def fit_table(
         start = time.perf_counter()
         return _Fit(_fit(chosen, X, labels, options, report, "fit"), compared, time.perf_counter() - start)
 
-    fitted = _fit_and_judge(found, target, encoder, np.unique(found.labels), fit, options, source, report)
-    return fitted._replace(n_unlabelled=table.num_rows - found.rows.num_rows)
+    n_unlabelled = table.num_rows - found.rows.num_rows
+    return _fit_and_judge(found, n_unlabelled, target, encoder, np.unique(found.labels), fit, options, source, report)
 
 
 def fit_like(
@@ -248,8 +248,8 @@ def fit_like(
             classifier.partial_fit(X, labels, classes=classes).tune(report=partial(report, "fit"))
         return _Fit(classifier, {}, time.perf_counter() - start)
 
-    fitted = _fit_and_judge(found, model.target, model.encoder, classes, fit, options, source, report)
-    return fitted._replace(n_unlabelled=table.num_rows - found.rows.num_rows)
+    n_unlabelled = table.num_rows - found.rows.num_rows
+    return _fit_and_judge(found, n_unlabelled, model.target, model.encoder, classes, fit, options, source, report)
 
 
 class _Fit(NamedTuple):
@@ -262,6 +262,7 @@ class _Fit(NamedTuple):
 
 def _fit_and_judge(
     found: LabelledRows,
+    n_unlabelled: int,
     target: str,
     encoder: TableEncoder,
     classes: Any,
@@ -294,7 +295,7 @@ def _fit_and_judge(
         HeldOut(held_out, y[test], probs, numbers[test]),
         len(train),
         dict(zip(classes.tolist(), np.bincount(y, minlength=len(classes)).tolist(), strict=True)),
-        0,
+        n_unlabelled,
         compared,
         measure_relevance(model, X.std(0)),
     )
