@@ -71,6 +71,11 @@ class LabelGaussians(NamedTuple):
         total = other.sum() if isinstance(other, Tensor) and other.ndim else n_classes * other
         return total + of_labels(own - other, labels)
 
+    def row_normaliser(self, n_classes: int) -> float:
+        """Return the same for every row, where there are two pairs of numbers."""
+        other, own = half_log_variance(float(self.other_precision)), half_log_variance(float(self.own_precision))
+        return (n_classes - 1) * other + own
+
     def of_rows(
         self, labels: Int64[Tensor, " n"], logits: Float[Tensor, "n c"]
     ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
@@ -105,8 +110,7 @@ class LabelTable(NamedTuple):
         other_mean, other_precision, own_mean, own_precision = gaussians
         others, own = np.ones((n_classes, n_classes)) - np.eye(n_classes), np.eye(n_classes)
         scale = np.sqrt(0.5 * factor * (other_precision * others + own_precision * own))
-        other, own_part = half_log_variance(other_precision), half_log_variance(own_precision)
-        constant = factor * n_rows * ((n_classes - 1) * other + own_part)
+        constant = factor * n_rows * gaussians.row_normaliser(n_classes)
         return cls(*_tensors((scale, scale * (other_mean * others + own_mean * own), constant), dtype))
 
 
@@ -138,10 +142,10 @@ class LabelConstants(NamedTuple):
         other_mean, other_precision, own_mean, own_precision = map(float, gaussians)
         scale, own = factor * other_precision, factor * own_precision
         own_scale = math.sqrt(scale * own)
-        normaliser = (n_classes - 1) * half_log_variance(other_precision) + half_log_variance(own_precision)
-        numbers = -scale * other_mean, -own_scale * own_mean, math.sqrt(own / scale), factor * n_rows * normaliser
-        shift, own_shift, own_ratio, constant = _tensors(numbers, dtype)
-        return cls(gaussians, factor, 0.5 / scale, scale, shift, own_scale, own_shift, own_ratio, constant)
+        constant = factor * n_rows * gaussians.row_normaliser(n_classes)
+        numbers = -scale * other_mean, -own_scale * own_mean, math.sqrt(own / scale), constant
+        shift, own_shift, own_ratio, total = _tensors(numbers, dtype)
+        return cls(gaussians, factor, 0.5 / scale, scale, shift, own_scale, own_shift, own_ratio, total)
 
     def precision(self, labels: Int64[Tensor, " n"], logits: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
         """Return the second derivative by each logit."""

@@ -140,9 +140,7 @@ class NumberColumn(Column):
             cells = pc.if_else(pc.is_in(cells, value_set=pa.array(self.words)), None, cells)
         numbers = _numbers_in(cells, self.style)
         if numbers is None:
-            raise _wrong_cell(
-                self.name, "numbers", cells, lambda cell: _numbers_in(pa.array([cell]), self.style) is not None
-            )
+            raise _wrong_cell(self.name, "numbers", cells, lambda cell: _is_number(cell, self.style))
         largest = np.abs(numbers[~np.isnan(numbers)]).max(initial=0.0)
         if largest > _LARGEST:
             raise TableError(
