@@ -307,7 +307,7 @@ def test_the_shortest_way_to_the_mean_equals_the_others(method, shape, label_smo
         assert_close(fast, other, **EXACT)
 
 
-many = pytest.mark.parametrize("shape", [(5, 3), (300, 100), (70, 1000)], ids=["few", "many", "in-chunks"])
+many = pytest.mark.parametrize("shape", [(5, 3), (300, 100), (600, 1000)], ids=["few", "many", "in-chunks"])
 
 
 @many
@@ -358,6 +358,12 @@ def test_sums_in_single_precision_have_its_digits(method, shape, kind, alpha_eps
     (value, slope), (expected, expected_slope) = (with_gradient(loss, own) for own in (logits, logits.double()))
     assert_close(value.double(), expected, rtol=1e-5, atol=0)
     assert_close(slope.double(), expected_slope, rtol=1e-5, atol=1e-6 / shape[0])
+
+
+def test_a_long_sum_of_equal_squares_keeps_the_digits_of_single_precision():
+    logits, y = torch.zeros(40_000, 1000), torch.zeros(40_000, dtype=torch.long)
+    value, of_one = matched_cross_entropy(logits, y), matched_cross_entropy(logits[:1].double(), y[:1])
+    assert_close(value.double(), of_one, rtol=1e-5, atol=0)
 
 
 @many

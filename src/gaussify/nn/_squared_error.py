@@ -21,8 +21,6 @@ from gaussify.nn._targets import (
     plain_gammas,
 )
 
-FEW = 2**14  # logits, for which calling operations costs more than what they do
-
 
 def table_error_sum(logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], table: LabelTable) -> Float[Tensor, ""]:
     r"""Return :math:`\sum_{nk}(s_{nk} f_{nk} - t_{nk})^2` plus a constant, scales and targets by label.
@@ -72,14 +70,7 @@ def count_error_sum(
     >>> count_error_sum(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), constants)  # 2 + log(2 pi)
     tensor(3.8379)
     """
-    if logits.numel() > FEW:
-        return _ErrorSum.apply(logits, counts, constants, _count_errors)
-    mean, precision, log_precision = plain_gammas(counts + constants.alpha_eps, constants.method, torch.sum)
-    _check_counts(counts, log_precision)
-    scale = (precision * constants.half_factor).sqrt_()
-    squares = torch._C._nn.mse_loss(logits * scale, mean.mul_(scale), _SUM)  # type: ignore[arg-type]
-    squares.detach().add_(constants.constant).sub_(log_precision, alpha=0.5 * constants.factor)
-    return squares
+    return _ErrorSum.apply(logits, counts, constants, _count_errors)
 
 
 def error_sum(logits: Float[Tensor, "*n"], mean: Float[Tensor, "*n"], constants: BinaryConstants) -> Float[Tensor, ""]:
@@ -136,80 +127,89 @@ _SUM = 2  # reduction, as torch numbers them
 class _ErrorSum(torch.autograd.Function):
     """A sum of squares that has its derivative by the way.
 
-    In chunks that stay in the cache: fresh memory costs more than what is computed in it. There is none but that of the
-    derivative, which is given away as it is to the first backward, for most losses the only one.
+    It is given away as it is to the first backward, for most losses the only one.
     """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, constants: Any, errors: Any) -> Tensor:
         ctx.save_for_backward(logits, target)
         ctx.rest = constants, errors
-        value, ctx.slope = _in_chunks(errors, logits, target, constants)
+        value, ctx.slope = errors(logits, target, constants)
         return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (logits, target), (constants, errors) = ctx.saved_tensors, ctx.rest
         slope, ctx.slope = ctx.slope, None
-        if slope is None:  # of a graph that was kept
-            _, slope = _in_chunks(errors, logits.detach(), target, constants)
-        if torch.is_grad_enabled():  # for the derivative of the derivative
-            slope = slope + constants.precision(target, logits) * (logits - logits.detach())
+        if slope is None or torch.is_grad_enabled():
+            slope = _slope_again(slope, *ctx.saved_tensors, *ctx.rest)
         elif _is_one(grad):
             return slope, None, None, None
         return slope * grad, None, None, None
 
 
+def _slope_again(
+    slope: Tensor | None,
+    logits: Tensor,
+    target: Tensor,
+    constants: LabelConstants | CountConstants,
+    errors: Callable[..., tuple[Tensor, Tensor]],
+) -> Tensor:
+    """The derivative of a graph that was kept, or one that has a derivative."""
+    if slope is None:
+        _, slope = errors(logits.detach(), target, constants)
+    if torch.is_grad_enabled():
+        slope = slope + constants.precision(target, logits) * (logits - logits.detach())
+    return slope
+
+
 def _is_one(grad: Tensor) -> bool:
-    with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
+    try:
         return grad.item() == 1.0
-    return False
+    except RuntimeError:  # within torch.vmap, where values cannot be looked at
+        return False
 
 
-def _in_chunks(
-    errors: Callable[..., Tensor], logits: Tensor, target: Tensor, constants: LabelConstants | CountConstants
-) -> tuple[Tensor, Tensor]:
-    """The loss, by sums over chunks of rows, and its derivative, of which each chunk writes its part."""
+def _label_errors(logits: Tensor, labels: Tensor, constants: LabelConstants) -> tuple[Tensor, Tensor]:
+    at = labels.unsqueeze(1)
+    slope = torch.add(constants.shift, logits, alpha=constants.scale)
+    own = torch.add(constants.own_shift, logits.gather(1, at), alpha=constants.own_scale)
+    flat = slope.scatter_(1, at, own).reshape(-1)
+    if len(flat) <= CHUNK:
+        squares = torch.dot(flat, flat)
+    else:  # of which one product would lose digits
+        squares = torch.stack([torch.dot(part, part) for part in flat.split(CHUNK)]).sum()
+    value = torch.add(constants.constant, squares, alpha=constants.multiple)
+    return value, slope.scatter_(1, at, own.mul_(constants.own_ratio))
+
+
+def _count_errors(logits: Tensor, counts: Tensor, constants: CountConstants) -> tuple[Tensor, Tensor]:
+    """In chunks of rows that stay in the cache: fresh memory costs more than what is computed in it."""
     slope = torch.empty_like(logits, memory_format=torch.contiguous_format)
     n_rows = max(1, CHUNK * torch.get_num_threads() // logits.shape[1])  # as much for each thread
     if len(logits) <= n_rows:
-        squares = errors(logits, target, slope, constants)
+        squares = _count_squares(logits, counts, slope, constants=constants)
     else:
-        chunks = zip(*(part.split(n_rows) for part in (logits, target, slope)), strict=True)
-        squares = torch.stack([errors(*chunk, constants) for chunk in chunks]).sum()
+        chunks = zip(*(part.split(n_rows) for part in (logits, counts, slope)), strict=True)
+        squares = torch.stack([_count_squares(*chunk, constants=constants) for chunk in chunks]).sum()
     return torch.add(constants.constant, squares, alpha=constants.multiple), slope
 
 
-def _label_errors(logits: Tensor, labels: Tensor, slope: Tensor, constants: LabelConstants) -> Tensor:
-    at = labels.unsqueeze(1)
-    torch.add(constants.shift, logits, alpha=constants.scale, out=slope)
-    own = torch.add(constants.own_shift, logits.gather(1, at), alpha=constants.own_scale)
-    flat = slope.scatter_(1, at, own).view(-1)
-    squares = torch.dot(flat, flat)
-    slope.scatter_(1, at, own.mul_(constants.own_ratio))
-    return squares
-
-
-def _count_errors(logits: Tensor, counts: Tensor, slope: Tensor, constants: CountConstants) -> Tensor:
-    method, factor, concentration = constants.method, constants.factor, counts + constants.alpha_eps
-    if method in (LikelihoodMethod.VARIATIONAL, LikelihoodMethod.LAPLACE):
+def _count_squares(logits: Tensor, counts: Tensor, slope: Tensor, *, constants: CountConstants) -> Tensor:
+    """The sum over a chunk, whose part of the derivative is written."""
+    factor, concentration = constants.factor, counts + constants.alpha_eps
+    if constants.method in (LikelihoodMethod.VARIATIONAL, LikelihoodMethod.LAPLACE):
         # of precision c and mean log c - b / c, so that the derivative is c (f - log c) + b
         log = concentration.log()
         log_precision, residual = log.sum(), log.sub_(logits)
         torch.addcmul(constants.shift, concentration, residual, value=-factor, out=slope)
         residual = torch.div(slope, concentration, out=residual)
     else:
-        mean, precision, log_precision = plain_gammas(concentration, method, torch.sum)
+        mean, precision, log_precision = plain_gammas(concentration, constants.method, torch.sum)
         residual = torch.sub(logits, mean, out=mean).mul_(factor)
         torch.mul(residual, precision, out=slope)
-    _check_counts(counts, log_precision)
-    return torch.dot(residual.view(-1), slope.view(-1)).sub_(log_precision, alpha=factor * factor)
-
-
-def _check_counts(counts: Tensor, log_precision: Tensor) -> None:
-    """Refuse them by an error that has them looked at again; of one that is not finite, neither is the sum."""
     if not (counts.amin().item() >= 0.0 and math.isfinite(log_precision.item())):
-        raise RuntimeError("Counts must be finite and not negative.")
+        raise RuntimeError("Counts must be finite and not negative.")  # which has them looked at again
+    return residual.mul_(slope).sum().sub_(log_precision, alpha=factor * factor)
 
 
 class _SquaredErrors(torch.autograd.Function):

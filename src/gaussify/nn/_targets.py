@@ -18,7 +18,7 @@ from gaussify.matching import match
 
 Number = float | Tensor  # one for all classes, or a tensor with one for each
 Result = TypeVar("Result")
-CHUNK = 2**16  # numbers, of which those of one operation after the other stay in the cache
+CHUNK = 2**17  # numbers, of which those of one operation after the other stay in the cache
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2, B_4, ...
 _PIECE = 1.0 / 32.0  # length of a piece of a curve, for which six nodes give float64 and four float32
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
@@ -160,7 +160,6 @@ class CountConstants(NamedTuple):
     multiple: float
     alpha_eps: Float[Tensor, ""]
     shift: Float[Tensor, ""]
-    half_factor: Float[Tensor, ""]
     constant: Float[Tensor, ""]
 
     @classmethod
@@ -169,7 +168,7 @@ class CountConstants(NamedTuple):
     ) -> "CountConstants":
         """Return them for n counts and a loss that is a factor times the sum over rows."""
         shift = 0.5 * factor if method is LikelihoodMethod.VARIATIONAL else 0.0
-        numbers = alpha_eps, shift, 0.5 * factor, factor * n * half_log_variance(1.0)
+        numbers = alpha_eps, shift, factor * n * half_log_variance(1.0)
         return cls(method, factor, 0.5 / factor, *_tensors(numbers, dtype))
 
     def precision(self, counts: Float[Tensor, "n c"], _: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:

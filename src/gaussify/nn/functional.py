@@ -21,7 +21,6 @@ from gaussify._validation import as_concentration, as_floats, as_labels, check_o
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
 from gaussify.nn._squared_error import (
-    FEW,
     count_error_sum,
     error_sum,
     label_error_sum,
@@ -44,6 +43,7 @@ from gaussify.nn._targets import (
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_FEW = 2**14  # logits, for which calling operations costs more than what they do
 _LARGEST_TABLE = 128  # classes; of more, a table of all is slower to read than made anew
 _MANY = 2**15  # logits, for which a choice within a compiled graph is worth its time
 
@@ -379,7 +379,7 @@ def _class_constants(
         chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
     )
     full = torch.float64 if dtype is torch.float64 else torch.float32  # to which logits of half precision are promoted
-    constants = LabelTable if math.prod(shape) <= FEW and n_classes <= _LARGEST_TABLE else LabelConstants
+    constants = LabelTable if math.prod(shape) <= _FEW and n_classes <= _LARGEST_TABLE else LabelConstants
     return constants.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=full)
 
 
