@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Normal
 from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
 from gaussify import LogisticLikelihood, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
@@ -321,6 +323,57 @@ def test_the_shortest_way_leaves_its_inputs_alone(shape, kind):
     assert torch.equal(y, y_before)
     assert first is not second
     assert_close(first, second, rtol=0, atol=0)
+
+
+@many
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_a_derivative_that_was_given_away_and_changed_comes_again(shape, kind):
+    logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
+    loss = matched_cross_entropy(logits, y)
+    loss.backward(retain_graph=True)
+    first = logits.grad.clone()
+    logits.grad.zero_()
+    loss.backward(retain_graph=True)
+    assert_close(logits.grad, first, **EXACT)
+
+
+@many
+@reductions
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_a_graph_is_gone_after_backward(shape, kind, reduction):
+    logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
+    loss = matched_cross_entropy(logits, y, reduction=reduction).sum()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+@many
+@reductions
+@pytest.mark.parametrize("kind", ["index", "soft"])
+def test_checkpointing_keeps_nothing_of_the_size_of_the_logits(shape, kind, reduction):
+    logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
+
+    def loss(f: Tensor) -> Tensor:
+        return matched_cross_entropy(2.0 * f, y, reduction=reduction).sum()
+
+    value = checkpoint(loss, logits, use_reentrant=False)
+    nodes = [value.grad_fn]
+    for node in nodes:
+        nodes += [further for further, _ in node.next_functions if further is not None]
+    assert not any(isinstance(part, Tensor) for node in nodes for part in getattr(node, "__dict__", {}).values())
+    value.backward()
+    assert_close(logits.grad, with_gradient(loss, logits.detach())[1], **EXACT)
+
+
+def test_derivatives_in_probabilities_are_not_forgotten():
+    logits, y = random_logits(5, 3), random_targets("soft", (5, 3)).requires_grad_()
+    fast, of_rows = (
+        torch.autograd.grad(matched_cross_entropy(logits, y, reduction=reduction).sum() / n, y)[0]
+        for reduction, n in (("mean", 1), ("none", 5))
+    )
+    assert bool((fast != 0).all())
+    assert_close(fast, of_rows, **EXACT)
 
 
 @methods
@@ -667,6 +720,27 @@ def test_autocast_does_not_change_the_binary_loss(method, y):
     assert_close(loss, expected, rtol=0, atol=0)
 
 
+@beta_matches
+def test_a_learnt_concentration_behind_class_0_may_equal_that_of_class_1(method):
+    """Which is a number: the two are not to be taken for one."""
+    logits, beta_eps = random_logits(5), torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    for _ in range(2):
+        loss = matched_binary_cross_entropy_with_logits(logits, BINARY, alpha_eps=0.1, beta_eps=beta_eps, method=method)
+        fixed = {"alpha_eps": 0.1, "beta_eps": beta_eps.item(), "method": method}
+        assert_close(loss, matched_binary_cross_entropy_with_logits(logits, BINARY, **fixed), rtol=1e-7, atol=0)
+        (slope,) = torch.autograd.grad(loss, beta_eps)
+        assert slope != 0.0
+        with torch.no_grad():
+            beta_eps.fill_(2.0)
+
+
+@pytest.mark.parametrize("make", [np.float32, torch.tensor], ids=["numpy", "tensor"])
+def test_smoothing_may_be_any_number(make):
+    logits = random_logits(5, 3)
+    own, expected = (matched_cross_entropy(logits, LABELS, label_smoothing=value) for value in (make(0.25), 0.25))
+    assert_close(own, expected, **EXACT)
+
+
 # --- bad input ---------------------------------------------------------------------------------------------------
 
 LOGITS, SOFT = torch.zeros(5, 3), torch.full((5, 3), 1 / 3)
@@ -707,6 +781,9 @@ def check_refused(call, *expected: str) -> None:
         ((LOGITS, SOFT[:, :2]), {}, ("'target'", "of shape (5, 3)", "got shape (5, 2)")),
         ((LOGITS, SOFT - 0.5), {}, ("'target'", "at least 0", "at index (0, 0)")),
         ((LOGITS, SOFT * math.nan), {}, ("'target'", "finite; got nan at index (0, 0)")),
+        ((LOGITS, SOFT * math.inf), {}, ("'target'", "finite; got inf at index (0, 0)")),
+        ((LOGITS, SOFT - 0.4), {"alpha_eps": 0.1}, ("'target'", "at least 0", "at index (0, 0)")),  # still above -0.1
+        ((LOGITS, LABELS), {"label_smoothing": "a"}, ("'label_smoothing'", "from 0 to 1; got 'a'")),
         ((LOGITS, SOFT - 0.5), {"method": "gauss"}, ("'target'", "at least 0", "at index (0, 0)")),
         ((LOGITS, LABELS, torch.ones(2)), {}, ("'weight'", "shape (3,)", "got (2,)")),
         ((LOGITS, SOFT, torch.ones(())), {}, ("'weight'", "shape (3,)", "got ()")),

@@ -10,7 +10,8 @@ from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import LogisticLikelihood, SoftmaxLikelihood
 from gaussify.nn.functional import (
     Reduction,
-    check_fraction,
+    as_fraction,
+    check_weight,
     matched_binary_cross_entropy_with_logits,
     matched_cross_entropy,
 )
@@ -70,7 +71,7 @@ class MatchedCrossEntropyLoss(nn.Module):
         *,
         weight: Tensor | None = None,
         ignore_index: int = -100,
-        label_smoothing: float = 0.0,
+        label_smoothing: Any = 0.0,
         label_variance: float = 1.0,
     ) -> None:
         super().__init__()
@@ -81,8 +82,8 @@ class MatchedCrossEntropyLoss(nn.Module):
         _hold(self, "alpha_eps", alpha_eps)
         self.label_variance = label_variance
         self.reduction = check_option(reduction, Reduction, name="reduction", owner=owner)
-        check_fraction(label_smoothing, owner=owner)
-        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        self.ignore_index, self.label_smoothing = ignore_index, as_fraction(label_smoothing, owner=owner)
+        check_weight(weight, self.n_classes, owner=owner)
         self.register_buffer("weight", weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:

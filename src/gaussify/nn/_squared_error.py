@@ -1,7 +1,6 @@
 """Squared errors between logits and the Gaussians of their labels, weighted by precision."""
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -132,34 +131,24 @@ class _ErrorSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, constants: Any, errors: Any) -> Tensor:
-        ctx.save_for_backward(logits, target)
+        value, slope = errors(logits, target, constants)
+        ctx.save_for_backward(logits, target, slope)
         ctx.rest = constants, errors
-        value, ctx.slope = errors(logits, target, constants)
+        ctx.is_given_away = False
         return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        slope, ctx.slope = ctx.slope, None
-        if slope is None or torch.is_grad_enabled():
-            slope = _slope_again(slope, *ctx.saved_tensors, *ctx.rest)
+        logits, target, slope = ctx.saved_tensors
+        constants, errors = ctx.rest
+        if ctx.is_given_away:  # of a graph that was kept: who has it may have changed it
+            _, slope = errors(logits.detach(), target, constants)
+        if torch.is_grad_enabled():  # for the derivative of the derivative
+            slope = slope + constants.precision(target, logits) * (logits - logits.detach())
         elif _is_one(grad):
-            return slope, None, None, None
+            ctx.is_given_away = True
+            return slope.data, None, None, None  # not detached: changes to it are no changes to what is saved
         return slope * grad, None, None, None
-
-
-def _slope_again(
-    slope: Tensor | None,
-    logits: Tensor,
-    target: Tensor,
-    constants: LabelConstants | CountConstants,
-    errors: Callable[..., tuple[Tensor, Tensor]],
-) -> Tensor:
-    """The derivative of a graph that was kept, or one that has a derivative."""
-    if slope is None:
-        _, slope = errors(logits.detach(), target, constants)
-    if torch.is_grad_enabled():
-        slope = slope + constants.precision(target, logits) * (logits - logits.detach())
-    return slope
 
 
 def _is_one(grad: Tensor) -> bool:
@@ -213,26 +202,25 @@ def _count_squares(logits: Tensor, counts: Tensor, slope: Tensor, *, constants: 
 
 
 class _SquaredErrors(torch.autograd.Function):
-    """The same for given Gaussians, of each row."""
+    """Squared errors of each row for given Gaussians."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
         residual = logits - mean
         slope = residual * precision
-        ctx.save_for_backward(logits, precision)
-        ctx.slope = slope
+        ctx.save_for_backward(logits, precision, slope)
         return residual.mul_(slope).sum(-1).mul_(0.5)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (logits, precision), slope = ctx.saved_tensors, ctx.slope
+        logits, precision, slope = ctx.saved_tensors
         if torch.is_grad_enabled():
             slope = slope + precision * (logits - logits.detach())
         return slope * grad.unsqueeze(-1), None, None
 
 
 class _LabelErrors(torch.autograd.Function):
-    """The same for labels, whose rows differ from one row for all at their own class only."""
+    """Squared errors of each row for labels, whose rows differ from one row for all at their own class only."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, at: Tensor, gaussians: LabelGaussians) -> Tensor:
@@ -242,22 +230,21 @@ class _LabelErrors(torch.autograd.Function):
         if isinstance(gaussians.other_precision, Tensor) and gaussians.other_precision.ndim:
             squares = torch.mv(residual.square(), gaussians.other_precision)
             ctx.precision = None
-            residual.mul_(gaussians.other_precision).scatter_(1, at, slope_of_own)
+            slope = residual.mul_(gaussians.other_precision).scatter_(1, at, slope_of_own)
         else:
             # the precision enters with the derivative by the loss, so that there is one product for all
             squares = torch.linalg.vector_norm(residual, dim=1).square_().mul_(gaussians.other_precision)
             ctx.precision = gaussians.other_precision
-            residual.scatter_(1, at, slope_of_own / gaussians.other_precision)
-        ctx.save_for_backward(logits, at)
-        ctx.rest = gaussians, residual
+            slope = residual.scatter_(1, at, slope_of_own / gaussians.other_precision)
+        ctx.save_for_backward(logits, at, slope)
+        ctx.gaussians = gaussians
         return squares.add_(own.mul_(slope_of_own).squeeze(1)).mul_(0.5)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        gaussians, slope = ctx.rest
+        logits, at, slope = ctx.saved_tensors
         if torch.is_grad_enabled():
-            logits, at = ctx.saved_tensors
-            mean, precision = gaussians.of_rows(at.squeeze(1), logits)
+            mean, precision = ctx.gaussians.of_rows(at.squeeze(1), logits)
             return (logits - mean) * precision * grad.unsqueeze(-1), None, None
         factor = grad if ctx.precision is None else grad * ctx.precision
         return slope * factor.unsqueeze(-1), None, None

@@ -70,7 +70,7 @@ def matched_cross_entropy(
     method: str = "variational",
     ignore_index: int = -100,
     reduction: str = "mean",
-    label_smoothing: float = 0.0,
+    label_smoothing: Any = 0.0,
     label_variance: float = 1.0,
 ) -> Tensor:
     r"""Return the negative log-density of logits under the Gaussians that labels turn into.
@@ -109,7 +109,8 @@ def matched_cross_entropy(
     >>> matched_cross_entropy(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), method="laplace")
     tensor(10.3916)
     """
-    if type(alpha_eps) is float and weight is None and target.is_cpu and not torch.compiler.is_compiling():
+    are_numbers = type(alpha_eps) is type(label_smoothing) is type(label_variance) is float
+    if are_numbers and weight is None and target.is_cpu and not torch.compiler.is_compiling():
         options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
         try:
             constants = _class_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
@@ -124,13 +125,13 @@ def matched_cross_entropy(
     owner = "matched_cross_entropy"
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
-    check_fraction(label_smoothing, owner=owner)
+    label_smoothing = as_fraction(label_smoothing, owner=owner)
     _check_logits(input, owner=owner)
     logits = _rows(_full_precision(input))  # (n, c)
     n_classes = logits.shape[1]
     alpha_eps = _concentration(alpha_eps, like=logits, name="alpha_eps", owner=owner, sizes=(n_classes,))
     variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
-    _check_weight(weight, n_classes, owner=owner)
+    check_weight(weight, n_classes, owner=owner)
     if target.is_floating_point():
         counts = _soft_counts(input, target, label_smoothing, owner=owner).to(logits.dtype)
         if chosen is LikelihoodMethod.GAUSS:
@@ -209,7 +210,8 @@ def matched_binary_cross_entropy_with_logits(
     >>> matched_binary_cross_entropy_with_logits(torch.tensor([0.5]), torch.tensor([1.0]), method="gauss")
     tensor(1.0439)
     """
-    if type(alpha_eps) is float and weight is None and pos_weight is None and not torch.compiler.is_compiling():
+    are_numbers = type(alpha_eps) is type(label_variance) is float and type(beta_eps) in (float, type(None))
+    if are_numbers and weight is None and pos_weight is None and not torch.compiler.is_compiling():
         options = alpha_eps, beta_eps, method, reduction, label_variance
         try:
             constants = _binary_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
@@ -488,16 +490,21 @@ def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Se
     return checked.to(like) if checked.ndim or isinstance(value, Tensor) else float(value)
 
 
-def _check_weight(weight: Tensor | None, n_classes: int, *, owner: str) -> None:
+def check_weight(weight: Tensor | None, n_classes: int, *, owner: str) -> None:
+    """Refuse factors that are not one for each class."""
     if weight is not None and tuple(weight.shape) != (n_classes,):
         raise InvalidArgumentError(
             f"'weight' of {owner} must have shape ({n_classes},), a factor for each class; got {tuple(weight.shape)}."
         )
 
 
-def check_fraction(label_smoothing: float, *, owner: str) -> None:
-    """Refuse a part of labels that is not from 0 to 1."""
-    if not 0.0 <= label_smoothing <= 1.0:
+def as_fraction(label_smoothing: Any, *, owner: str) -> float:
+    """Return the part of labels that is spread as a number, and refuse one that is not from 0 to 1."""
+    number = math.nan
+    with suppress(TypeError, ValueError):
+        number = float(label_smoothing)
+    if not 0.0 <= number <= 1.0:
         raise InvalidArgumentError(
             f"The 'label_smoothing' parameter of {owner} must be from 0 to 1; got {label_smoothing!r}."
         )
+    return number
