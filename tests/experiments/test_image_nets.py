@@ -21,6 +21,14 @@ def test_full_width_has_the_parameters_of_the_usual_network(network, n_parameter
 
 
 @pytest.mark.parametrize("network", [MNISTNet, VGG11, ResNet18])
+def test_networks_use_no_device_but_that_of_their_images(network):
+    shape = (4, 28, 28) if network is MNISTNet else (4, 32, 32, 3)
+    with torch.device("meta"):  # which, like a GPU, takes no tensors of the CPU
+        made = network(0.125)
+    assert made(torch.zeros(shape, dtype=torch.uint8, device="meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize("network", [MNISTNet, VGG11, ResNet18])
 def test_networks_can_be_trained(network):
     shape = (4, 28, 28) if network is MNISTNet else (4, 32, 32, 3)
     images = torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -97,6 +97,28 @@ def test_training_begins_anew_from_a_damaged_checkpoint(damage, tmp_path):
         torch.testing.assert_close(again[0].state_dict()[name], value)
 
 
+def test_training_begins_anew_from_the_checkpoint_of_another_network(tmp_path):
+    lines = []
+    whole = run("adam", tmp_path / "own")
+    other = nn.Linear(4, 2)
+    options = {"report": lines.append, "name": "net"}
+    recipe = Recipe(1, 16, 0.05, warm_cosine)
+    loss = nn.functional.cross_entropy
+    train(other, loss, torch.optim.Adam(other.parameters()), X, Y, recipe, tmp_path / "other", **options)
+    again = run("adam", tmp_path / "other", lines.append)
+    assert "checkpoint is of another network, so training begins anew" in lines[1]
+    for name, value in whole[0].state_dict().items():
+        torch.testing.assert_close(again[0].state_dict()[name], value)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adadelta"])
+def test_a_gpu_learns_as_well_and_the_network_comes_back(kind, tmp_path):
+    network, history = run(kind, tmp_path)
+    assert {value.device.type for value in network.state_dict().values()} == {"cpu"}
+    assert history[-1]["loss"] < history[0]["loss"]
+
+
 def test_the_folder_of_a_checkpoint_goes_once_all_is_well(tmp_path, monkeypatch):
     monkeypatch.setenv("GAUSSIFY_CACHE", str(tmp_path))
 

@@ -1,7 +1,9 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from gaussify import BayesianLogisticRegression, LastLayer, metrics
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
@@ -292,6 +294,53 @@ def test_features_of_more_dimensions_are_flattened_and_half_precision_is_widened
     assert extract_features(network, torch.zeros(5, 1, 4, 4)).X.shape == (5, 8)
     features = extract_features(nn.Linear(4, 3).bfloat16(), torch.zeros(5, 4, dtype=torch.bfloat16)).X
     assert features.dtype == torch.float32
+
+
+class Endless(IterableDataset):
+    """Rows one by one, of which nobody knows how many there are."""
+
+    def __init__(self, *rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return zip(*self.rows, strict=True)
+
+
+@pytest.mark.parametrize("options", [{"progress": True}, {"progress": False}], ids=["bar", "no-bar"])
+@pytest.mark.parametrize("is_cached", [False, True], ids=["uncached", "cached"])
+def test_data_may_be_of_unknown_length(network, rows, model, options, is_cached, tmp_path):
+    other = LastLayer(network, N_CLASSES, **options)
+    other.fit(Endless(*rows), cache=tmp_path / "features" if is_cached else None)
+    torch.testing.assert_close(other.predict_proba(rows[0]), model.predict_proba(rows[0]), rtol=1e-5, atol=1e-8)
+
+
+def test_threads_do_not_see_the_rows_of_others(rows):
+    X, y = rows
+    network = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, N_CLASSES))
+    model = LastLayer.of(network).fit(X, y)
+    parts = [X[i::4] for i in range(4)]
+    expected = [model.predict_latent(part)[0] for part in parts]
+
+    def count_wrong(i):
+        return sum(not torch.equal(model.predict_latent(parts[i])[0], expected[i]) for _ in range(100))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(count_wrong, range(4))) == [0, 0, 0, 0]
+
+
+def test_a_cache_is_a_file(network, rows, tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"'cache' of extract_features must be a file; .* is a folder"):
+        LastLayer(network, N_CLASSES).fit(*rows, cache=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(lambda X, y: (X, y), "give labels apart, as 'y'"), (lambda X, y: X.numpy(), r"torch.as_tensor\(data, dtype")],
+    ids=["tuple", "array"],
+)
+def test_other_forms_of_data_are_refused_with_a_remedy(make, words, network, rows):
+    with pytest.raises(InvalidArgumentError, match=words):
+        LastLayer(network, N_CLASSES).fit(make(*rows))
 
 
 def test_progress_is_shown_on_request(network, rows, capsys):

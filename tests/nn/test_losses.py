@@ -292,6 +292,21 @@ def test_a_batch_without_the_top_class_keeps_every_logit(method):
     assert_close(loss(logits[kept], y[kept]), loss(logits, y)[kept])
 
 
+@methods
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("kind", ["index", "soft", "binary"])
+def test_no_device_is_used_but_that_of_the_logits(method, reduction, kind):
+    """On one that, like a GPU, takes no tensors of the CPU."""
+    if kind == "binary" and method == "moment-ori":
+        pytest.skip("binary labels have no such method")
+    y = {"index": LABELS, "soft": SOFT, "binary": SOFT}[kind].to("meta")
+    logits = torch.zeros(5, 3, device="meta", requires_grad=True)
+    options = {"method": method, "reduction": reduction}
+    loss = MatchedBCEWithLogitsLoss(**options) if kind == "binary" else MatchedCrossEntropyLoss(3, **options)
+    loss(logits, y).sum().backward()
+    assert logits.grad.device.type == "meta"
+
+
 class LargestTensor(TorchDispatchMode):
     """Count the elements of the largest tensor that any operation gives."""
 

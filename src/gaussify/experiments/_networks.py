@@ -97,7 +97,7 @@ def standardised(images: UInt8[Tensor, "n 32 32 3"]) -> Float[Tensor, "n 3 32 32
     >>> standardised(torch.zeros(1, 32, 32, 3, dtype=torch.uint8))[0, :, 0, 0]
     tensor([-1.9892, -1.9802, -1.7070])
     """
-    mean, std = torch.tensor(_PIXEL_MEAN), torch.tensor(_PIXEL_STD)
+    mean, std = (torch.tensor(numbers, device=images.device) for numbers in (_PIXEL_MEAN, _PIXEL_STD))
     return ((images - mean) / std).permute(0, 3, 1, 2)
 
 

@@ -93,6 +93,8 @@ def train(
 ) -> list[Record]:
     """Train a network in place and return a record of each epoch: its loss, its accuracy, and what ``look`` adds.
 
+    On the GPU, where there is one; afterwards the network is where it was.
+
     After an epoch a checkpoint (safetensors) replaces the one before; a run that was killed goes on from it.
 
     Parameters
@@ -115,46 +117,85 @@ def train(
         Checkpoints, at least.
     """
     path = folder / CHECKPOINT
-    history, saved = _restore(path, network, optimiser, report), time.perf_counter()
-    n_steps = math.ceil(len(inputs) / recipe.batch_size)
-    for epoch in range(len(history), recipe.n_epochs):
-        start = time.perf_counter()
-        seed = recipe.seed + _EPOCH_SEED * (epoch + 1)
-        generator = torch.Generator().manual_seed(seed)
-        total_loss, n_right = 0.0, 0
-        network.train()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # of dropout
-            for step, rows in enumerate(torch.randperm(len(inputs), generator=generator).split(recipe.batch_size)):
-                progress = (epoch * n_steps + step) / (recipe.n_epochs * n_steps)
-                for some in optimiser.param_groups:
-                    some["lr"] = recipe.rate * recipe.factor(progress)
-                batch = inputs[rows] if recipe.augment is None else recipe.augment(inputs[rows], generator)
-                outputs = network(batch)
-                value = loss(outputs, labels[rows])
-                optimiser.zero_grad()
-                value.backward()
-                optimiser.step()
-                total_loss += value.item() * len(rows)
-                n_right += int((decide(outputs, border) == labels[rows]).sum())
-        record: Record = {"loss": total_loss / len(inputs), "accuracy": n_right / len(inputs)}
-        seconds = time.perf_counter() - start
-        if not math.isfinite(total_loss):
-            raise GaussifyError(
-                f"The loss of {name} is {total_loss} in epoch {epoch + 1}: the learning rate is too high."
-            )
-        if look is not None:
-            network.eval()
-            with torch.no_grad():
-                record |= look(network)
-        history.append(record | {"seconds": seconds})
-        if time.perf_counter() - saved >= seconds_between:
-            _save(path, network, optimiser, history)
-            saved = time.perf_counter()
-        scores = ", ".join(f"{key} {value:.4f}" for key, value in record.items())
-        report(f"{name} epoch {epoch + 1}/{recipe.n_epochs}: {scores}, {seconds:.1f} s")
+    with on_accelerator(network) as device:
+        history, saved = _restore(path, network, optimiser, report), time.perf_counter()
+        for epoch in range(len(history), recipe.n_epochs):
+            start = time.perf_counter()
+            total_loss, n_right = _train_epoch(network, loss, optimiser, inputs, labels, recipe, epoch, border, device)
+            record: Record = {"loss": total_loss / len(inputs), "accuracy": n_right / len(inputs)}
+            seconds = time.perf_counter() - start
+            if not math.isfinite(total_loss):
+                raise GaussifyError(
+                    f"The loss of {name} is {total_loss} in epoch {epoch + 1}: the learning rate is too high."
+                )
+            if look is not None:
+                network.eval()
+                with torch.no_grad():
+                    record |= look(network)
+            history.append(record | {"seconds": seconds})
+            if time.perf_counter() - saved >= seconds_between:
+                _save(path, network, optimiser, history)
+                saved = time.perf_counter()
+            scores = ", ".join(f"{key} {value:.4f}" for key, value in record.items())
+            report(f"{name} epoch {epoch + 1}/{recipe.n_epochs}: {scores}, {seconds:.1f} s")
     network.eval()
     return history
+
+
+def _train_epoch(
+    network: nn.Module,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    optimiser: torch.optim.Optimizer,
+    inputs: Tensor,
+    labels: Tensor,
+    recipe: Recipe,
+    epoch: int,
+    border: float,
+    device: torch.device,
+) -> tuple[float, int]:
+    """The sum of losses, and how many rows were right as they came."""
+    seed = recipe.seed + _EPOCH_SEED * (epoch + 1)
+    generator = torch.Generator().manual_seed(seed)
+    n_steps = math.ceil(len(inputs) / recipe.batch_size)
+    total_loss, n_right = 0.0, 0
+    network.train()
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
+        torch.manual_seed(seed)  # of dropout
+        for step, rows in enumerate(torch.randperm(len(inputs), generator=generator).split(recipe.batch_size)):
+            progress = (epoch * n_steps + step) / (recipe.n_epochs * n_steps)
+            for some in optimiser.param_groups:
+                some["lr"] = recipe.rate * recipe.factor(progress)
+            batch = inputs[rows] if recipe.augment is None else recipe.augment(inputs[rows], generator)
+            outputs, own_labels = network(batch.to(device)), labels[rows].to(device)
+            value = loss(outputs, own_labels)
+            optimiser.zero_grad()
+            value.backward()
+            optimiser.step()
+            total_loss += value.item() * len(rows)
+            n_right += int((decide(outputs, border) == own_labels).sum())
+    return total_loss, n_right
+
+
+@contextmanager
+def on_accelerator(network: nn.Module) -> Iterator[torch.device]:
+    """Have a network on the GPU for a while, where there is one (CUDA), and give the device that it is on.
+
+    Examples
+    --------
+    >>> network = nn.Linear(2, 3)
+    >>> with on_accelerator(network) as device:
+    ...     network.weight.device == device
+    True
+    >>> network.weight.device
+    device(type='cpu')
+    """
+    before = next(network.parameters()).device
+    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else before
+    network.to(device)
+    try:
+        yield device
+    finally:
+        network.to(before)
 
 
 def decide(outputs: Tensor, border: float = 0.0) -> Tensor:
@@ -170,7 +211,7 @@ def decide(outputs: Tensor, border: float = 0.0) -> Tensor:
 
 @torch.no_grad()
 def outputs_of(network: nn.Module, inputs: Tensor, batch_size: int = 500) -> Tensor:
-    """Return what a network in evaluation mode makes of all inputs.
+    """Return what a network in evaluation mode makes of all inputs, on the CPU.
 
     Examples
     --------
@@ -178,7 +219,8 @@ def outputs_of(network: nn.Module, inputs: Tensor, batch_size: int = 500) -> Ten
     torch.Size([5, 3])
     """
     network.eval()
-    return torch.cat([network(batch) for batch in inputs.split(batch_size)])
+    with on_accelerator(network) as device:
+        return torch.cat([network(batch.to(device)).cpu() for batch in inputs.split(batch_size)])
 
 
 @contextmanager
@@ -235,7 +277,12 @@ def _restore(
         report(f"The checkpoint is of no use, so training begins anew: {error}")
         return []
     history = config["history"]
-    network.load_state_dict({name: tensors[f"network.{name}"] for name in network.state_dict()})
+    own = network.state_dict()
+    weights = {name: tensors[f"network.{name}"] for name in own if f"network.{name}" in tensors}
+    if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in weights.items()}:
+        report("The checkpoint is of another network, so training begins anew.")
+        return []
+    network.load_state_dict(weights)
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         kind, _, rest = key.partition(".")

@@ -3,11 +3,14 @@
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from threading import get_ident
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -76,12 +79,18 @@ class InputsOf(nn.Module):
         """Return the input of the layer; where the layer is used more than once, the last one."""
         seen: list[Tensor] = []
         order: list[nn.Module] = []
-        handles = [rival.register_forward_pre_hook(lambda module, _: order.append(module)) for rival in self._rivals]
-        handles.append(
-            self.layer.register_forward_pre_hook(
-                lambda _, arguments, named: seen.append([*arguments, *named.values()][0]), with_kwargs=True
-            )
-        )
+        thread = get_ident()
+
+        def follow(module: nn.Module, _: Any) -> None:
+            if get_ident() == thread:  # others may use the network at the same time
+                order.append(module)
+
+        def keep(_: nn.Module, arguments: Any, named: Any) -> None:
+            if get_ident() == thread:
+                seen.append([*arguments, *named.values()][0])
+
+        handles = [rival.register_forward_pre_hook(follow) for rival in self._rivals]
+        handles.append(self.layer.register_forward_pre_hook(keep, with_kwargs=True))
         try:
             self.network(*inputs, **keywords)
         finally:
@@ -141,10 +150,12 @@ def extract_features(
         return joined(list(feature_batches(network, batches, progress=progress)))
     if not Path(cache).parent.is_dir():
         raise InvalidArgumentError(f"There is no folder {Path(cache).parent} for the 'cache' of extract_features.")
+    if Path(cache).is_dir():
+        raise InvalidArgumentError(f"The 'cache' of extract_features must be a file; {cache} is a folder.")
     identity = {
         "weights": fingerprint(network),
-        "n_rows": _count_rows(batches),
-        "n_batches": len(batches) if isinstance(batches, Sized) else None,
+        "n_rows": _length(getattr(batches, "dataset", None)),
+        "n_batches": _length(batches),
         "inputs": _digest(data) if isinstance(data, Tensor) else None,
     }
     if (found := _read_cache(cache, identity)) is not None:
@@ -189,16 +200,17 @@ def features_of(network: nn.Module, *inputs: Any, **keywords: Any) -> Float[Tens
     torch.Size([5, 27])
     """
     device = next((tensor.device for tensor in chain(network.parameters(), network.buffers())), torch.device("cpu"))
-    modes = [(module, module.training) for module in network.modules()]
-    network.eval()
+    in_training = [module for module in network.modules() if module.training]
+    for module in in_training:
+        module.training = False
     try:
         with torch.no_grad():
             X = network(
                 *(_moved(part, device) for part in inputs), **{k: _moved(v, device) for k, v in keywords.items()}
             )
     finally:
-        for module, mode in modes:
-            module.training = mode
+        for module in in_training:
+            module.training = True
     return _checked(X, network)
 
 
@@ -217,6 +229,12 @@ def as_batches(data: Any, y: Any, batch_size: int, *, owner: str) -> Iterable[An
         raise InvalidArgumentError(f"'y' of {owner} goes with a tensor; data of any other kind brings its labels.")
     if isinstance(data, Dataset):
         return DataLoader(data, batch_size=check_count(batch_size, name="batch_size", owner=owner))
+    if isinstance(data, tuple) and any(isinstance(part, Tensor) for part in data):
+        raise InvalidArgumentError(f"'data' of {owner} must not be a tuple of tensors: give labels apart, as 'y'.")
+    if isinstance(data, np.ndarray):
+        raise InvalidArgumentError(
+            f"'data' of {owner} must be a tensor; torch.as_tensor(data, dtype=torch.float32) makes one of an array."
+        )
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
         return data
     raise InvalidArgumentError(
@@ -300,16 +318,17 @@ def _checked(X: Any, network: nn.Module) -> Float[Tensor, "n d"]:
     return X
 
 
-def _count_rows(batches: Iterable[Any]) -> int | None:
-    dataset = getattr(batches, "dataset", None)
-    return len(dataset) if isinstance(dataset, Sized) else None
-
-
 def _with_progress(batches: Iterable[Any], progress: bool | None) -> Iterable[Any]:
     if not (sys.stderr.isatty() if progress is None else progress):
         return batches
     from rich.console import Console
     from rich.progress import track
 
-    total = len(batches) if isinstance(batches, Sized) else None
-    return track(batches, "features", total=total, console=Console(stderr=True))
+    return track(batches, "features", total=_length(batches), console=Console(stderr=True))
+
+
+def _length(data: Any) -> int | None:
+    """How many there are, where that is known; a DataLoader of an IterableDataset has a length and does not tell."""
+    with suppress(TypeError):
+        return len(data)
+    return None
