@@ -6,6 +6,7 @@ from gaussify.exceptions import InvalidArgumentError
 from gaussify.experiments import all_experiments, get, load, register, run
 from gaussify.experiments._registry import REQUIRED_PRESETS
 
+TESTED_ALONE = {"gp-speed", "vgp-toy", "vgp-uci", "vgp-warm-start"}  # whose own tests run the smoke preset, too
 everyone = pytest.mark.parametrize("experiment", all_experiments(), ids=lambda experiment: experiment.name)
 
 
@@ -37,7 +38,13 @@ def test_every_preset_has_tasks(experiment):
         assert experiment.tasks(experiment.settings(preset))
 
 
-@everyone
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        pytest.param(own, id=own.name, marks=pytest.mark.slow if own.name in TESTED_ALONE else ())
+        for own in all_experiments()
+    ],
+)
 def test_smoke_run_draws_and_summarises_from_the_csv_alone(experiment, tmp_path):
     folder = run(experiment, "smoke", tmp_path / "first")
     elsewhere = tmp_path / "elsewhere"

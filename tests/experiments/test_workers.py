@@ -51,7 +51,9 @@ def test_few_calls_stay_in_this_process(two_threads):
         assert set(over(lambda number: os.getpid(), range(3))) == {os.getpid()}
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=lambda end: end.name)
+@pytest.mark.parametrize(
+    "end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=lambda end: end.name
+)
 def test_no_process_outlives_a_run_that_is_killed(end, tmp_path):
     script = tmp_path / "sleepers.py"
     script.write_text(SLEEPERS)

@@ -156,6 +156,7 @@ def test_the_information_of_a_logistic_label_is_the_expected_curvature():
     assert mean_information(LIKELIHOODS["logistic"], mean, variance, weight) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_information_of_a_softmax_label_is_shared_by_the_contrasts():
     mean, variance, _, weight = judged_rows(LIKELIHOODS["softmax"], 2.0)
     traces = [softmax_tensor_product(m, v)[1].sum() for m, v in zip(mean.numpy(), variance.numpy(), strict=True)]
