@@ -190,7 +190,7 @@ def matched_binary_cross_entropy_with_logits(
         Logits of any shape. Those of half precision are taken to float32, as is then the loss.
     target : Tensor
         Labels from 0 to 1, of the same shape: numbers, or integers and booleans. Derivatives by them are those of
-        ``backward``; in forward mode there are none.
+        ``backward``; forward mode takes 0 and 1 for all there is, and is wrong by them.
     weight : Tensor, optional
         Factor on each loss; broadcast.
     pos_weight : Tensor, optional
