@@ -87,95 +87,6 @@ class LabelGaussians(NamedTuple):
         return torch.where(is_own, own_mean, other_mean), torch.where(is_own, own_precision, other_precision)
 
 
-class LabelTable(NamedTuple):
-    r"""The Gaussians of labels such that the loss is :math:`\sum_{nk}(s_{nk} f_{nk} - t_{nk})^2` plus a constant."""
-
-    scale: Float[Tensor, "c c"]
-    target: Float[Tensor, "c c"]
-    constant: Float[Tensor, ""]
-
-    @classmethod
-    def of_gaussians(
-        cls, gaussians: LabelGaussians, *, n_classes: int, n_rows: int, factor: float, dtype: torch.dtype
-    ) -> "LabelTable":
-        """Return the table of numbers, for a loss that is a factor times the sum over rows.
-
-        Examples
-        --------
-        >>> gaussians = LabelGaussians(other_mean=0.0, other_precision=2.0, own_mean=1.0, own_precision=8.0)
-        >>> LabelTable.of_gaussians(gaussians, n_classes=2, n_rows=1, factor=1.0, dtype=torch.float32).scale
-        tensor([[2., 1.],
-                [1., 2.]])
-        """
-        other_mean, other_precision, own_mean, own_precision = gaussians
-        others, own = np.ones((n_classes, n_classes)) - np.eye(n_classes), np.eye(n_classes)
-        scale = np.sqrt(0.5 * factor * (other_precision * others + own_precision * own))
-        constant = factor * n_rows * gaussians.row_normaliser(n_classes)
-        return cls(*_tensors((scale, scale * (other_mean * others + own_mean * own), constant), dtype))
-
-
-class LabelConstants(NamedTuple):
-    r"""The Gaussians of labels such that the derivative of the loss is :math:`s f_{nk} + t`, but for own classes.
-
-    Tensors where torch takes its time to make one of a number.
-    """
-
-    gaussians: LabelGaussians
-    factor: float
-    multiple: float
-    scale: float
-    shift: Float[Tensor, ""]
-    own_scale: float
-    own_shift: Float[Tensor, ""]
-    own_ratio: Float[Tensor, ""]
-    constant: Float[Tensor, ""]
-
-    @classmethod
-    def of_gaussians(
-        cls, gaussians: LabelGaussians, *, n_classes: int, n_rows: int, factor: float, dtype: torch.dtype
-    ) -> "LabelConstants":
-        r"""Return the numbers for a loss that is a factor :math:`a` times the sum over rows.
-
-        With :math:`s = a p`, the loss of a logit is :math:`(s f - s m)^2 / 2s`. That of an own class is brought to the
-        same form by :math:`\sqrt{s s_\mathrm{own}}\,(f - m_\mathrm{own})`, of which the derivative is a multiple.
-        """
-        other_mean, other_precision, own_mean, own_precision = map(float, gaussians)
-        scale, own = factor * other_precision, factor * own_precision
-        own_scale = math.sqrt(scale * own)
-        constant = factor * n_rows * gaussians.row_normaliser(n_classes)
-        numbers = -scale * other_mean, -own_scale * own_mean, math.sqrt(own / scale), constant
-        shift, own_shift, own_ratio, total = _tensors(numbers, dtype)
-        return cls(gaussians, factor, 0.5 / scale, scale, shift, own_scale, own_shift, own_ratio, total)
-
-    def precision(self, labels: Int64[Tensor, " n"], logits: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """Return the second derivative by each logit."""
-        return self.gaussians.of_rows(labels, logits)[1] * self.factor
-
-
-class CountConstants(NamedTuple):
-    """What a sum over rows of counts needs beside the Gaussians of each row."""
-
-    method: LikelihoodMethod
-    factor: float
-    multiple: float
-    alpha_eps: Float[Tensor, ""]
-    shift: Float[Tensor, ""]
-    constant: Float[Tensor, ""]
-
-    @classmethod
-    def of_method(
-        cls, method: LikelihoodMethod, alpha_eps: float, *, n: int, factor: float, dtype: torch.dtype
-    ) -> "CountConstants":
-        """Return them for n counts and a loss that is a factor times the sum over rows."""
-        shift = 0.5 * factor if method is LikelihoodMethod.VARIATIONAL else 0.0
-        numbers = alpha_eps, shift, factor * n * half_log_variance(1.0)
-        return cls(method, factor, 0.5 / factor, *_tensors(numbers, dtype))
-
-    def precision(self, counts: Float[Tensor, "n c"], _: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """Return the second derivative by each logit."""
-        return plain_gammas(counts + self.alpha_eps, self.method, torch.sum)[1] * self.factor
-
-
 class BinaryGaussians(NamedTuple):
     """What the labels 0 and 1 give the logit of class 1.
 
@@ -209,34 +120,14 @@ class BinaryGaussians(NamedTuple):
         return torch.where(is_1, mean_1, mean_0), torch.where(is_1, precision_1, precision_0)
 
 
-class BinaryConstants(NamedTuple):
-    r"""What makes a loss of the labels 0 and 1 of one precision: :math:`\sum_n a\,(f_n - m_0 - s y_n)^2 + b`."""
+def lasting_tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:
+    """Return tensors that outlive the call, be it within inference mode, torch.func or a mode of torch's.
 
-    mean_0: Float[Tensor, ""]
-    step: float
-    factor: float
-    constant: Float[Tensor, ""]
-
-    @classmethod
-    def of_gaussians(
-        cls, gaussians: BinaryGaussians, *, n: int, is_mean: bool, dtype: torch.dtype
-    ) -> "BinaryConstants":
-        """Return the numbers for the mean or sum of n losses.
-
-        Examples
-        --------
-        >>> gaussians = BinaryGaussians(mean_0=0.0, precision_0=4.0, mean_1=1.0, precision_1=4.0)
-        >>> BinaryConstants.of_gaussians(gaussians, n=2, is_mean=True, dtype=torch.float32).factor
-        1.0
-        """
-        mean_0, precision, mean_1, _ = map(float, gaussians)
-        factor = 1.0 / n if is_mean else 1.0
-        low, constant = _tensors((mean_0, n * factor * half_log_variance(precision)), dtype)
-        return cls(low, mean_1 - mean_0, 0.5 * precision * factor, constant)
-
-
-def _tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:
-    """Tensors that outlive the call, also one within inference mode, a transform of torch.func or a mode of torch's."""
+    Examples
+    --------
+    >>> lasting_tensors([1.0, [2.0, 3.0]], torch.float32)
+    [tensor(1.), tensor([2., 3.])]
+    """
     with torch.inference_mode(False), _disable_current_modes():
         return [torch.from_numpy(np.array(part, _NUMPY[dtype])) for part in parts]
 
@@ -279,31 +170,30 @@ def gamma_targets(
     if concentration.requires_grad:
         mean, precision = matched_gammas(concentration, method)
         return mean, precision, half_log_variance(precision).sum(-1)
-    mean, precision, log_precision = plain_gammas(concentration, method, lambda log: log.sum(-1))
-    return mean, precision, 0.5 * (concentration.shape[-1] * math.log(2.0 * math.pi) - log_precision)
+    mean, precision, log_precision = plain_gammas(concentration, method)
+    return mean, precision, 0.5 * (concentration.shape[-1] * math.log(2.0 * math.pi) - log_precision.sum(-1))
 
 
 def plain_gammas(
-    concentration: Float[Tensor, "*n"], method: LikelihoodMethod, total: Callable[[Tensor], Tensor]
-) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"], Tensor]:
-    """Return mean and precision without derivatives, and a total of the logarithms of precisions; in place, as can be.
+    concentration: Float[Tensor, "*n"], method: LikelihoodMethod
+) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"], Float[Tensor, "*n"]]:
+    """Return mean, precision and logarithm of the precision, without derivatives.
 
     Examples
     --------
-    >>> plain_gammas(torch.tensor([0.1, 1.1]), LikelihoodMethod.LAPLACE, torch.sum)
-    (tensor([-2.3026,  0.0953]), tensor([0.1000, 1.1000]), tensor(-2.2073))
+    >>> plain_gammas(torch.tensor([0.1, 1.1]), LikelihoodMethod.LAPLACE)
+    (tensor([-2.3026,  0.0953]), tensor([0.1000, 1.1000]), tensor([-2.3026,  0.0953]))
     """
     if method is LikelihoodMethod.MOMENT:
         mean, variance = digamma_and_trigamma(concentration)
-        return mean, variance.reciprocal(), -total(variance.log())
+        return mean, variance.reciprocal(), variance.log().neg_()
     log = concentration.log()
     if method is LikelihoodMethod.LAPLACE:
-        return log, concentration, total(log)
+        return log, concentration, log
     if method is LikelihoodMethod.VARIATIONAL:
-        log_precision = total(log)
-        return log.sub_(concentration.reciprocal(), alpha=0.5), concentration, log_precision
+        return torch.sub(log, concentration.reciprocal(), alpha=0.5), concentration, log
     variance = concentration.reciprocal().log1p_()
-    return log.sub_(variance, alpha=0.5), variance.reciprocal(), -total(variance.log())
+    return log.sub_(variance, alpha=0.5), variance.reciprocal(), variance.log().neg_()
 
 
 def digamma_and_trigamma(a: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
@@ -503,11 +393,11 @@ def _beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dty
     nodes = 0.5 * np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)  # within (-1/2, 1/2)
     logits = start + _PIECE * (np.arange(n_pieces)[:, None] + 0.5 + nodes)
     total = 1.0 + alpha_eps + beta_eps
-    a, b = _tensors([total / (1.0 + np.exp(sign * logits)) for sign in (-1.0, 1.0)], torch.float64)
+    a, b = lasting_tensors([total / (1.0 + np.exp(sign * logits)) for sign in (-1.0, 1.0)], torch.float64)
     with _disable_current_modes():
         values = np.array([part.tolist() for part in beta_targets(a, b, method)])  # (2, n_pieces, n_nodes)
     coefficients = np.linalg.inv(np.vander(nodes)) @ values.swapaxes(1, 2)
-    return BetaCurve(start, n_pieces, *_tensors([coefficients], dtype))
+    return BetaCurve(start, n_pieces, *lasting_tensors([coefficients], dtype))
 
 
 @_is_constant

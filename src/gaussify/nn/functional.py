@@ -20,21 +20,11 @@ from torch import Tensor
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._squared_error import (
-    count_error_sum,
-    error_sum,
-    label_error_sum,
-    label_errors,
-    squared_errors,
-    table_error_sum,
-)
+from gaussify.nn._error_sums import BinaryLabels, Counts, FewLabels, ManyLabels
+from gaussify.nn._squared_error import label_errors, squared_errors
 from gaussify.nn._targets import (
-    BinaryConstants,
     BinaryGaussians,
-    CountConstants,
-    LabelConstants,
     LabelGaussians,
-    LabelTable,
     beta_curve,
     beta_targets,
     gamma_targets,
@@ -110,16 +100,13 @@ def matched_cross_entropy(
     tensor(10.3916)
     """
     are_numbers = type(alpha_eps) is type(label_smoothing) is type(label_variance) is float
-    if are_numbers and weight is None and target.is_cpu and not torch.compiler.is_compiling():
+    is_fixed = are_numbers and weight is None and not target.requires_grad
+    if is_fixed and target.is_cpu and not torch.compiler.is_compiling():
         options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
         try:
             constants = _class_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
-            if isinstance(constants, LabelTable):
-                return table_error_sum(input, target, constants)
-            if isinstance(constants, LabelConstants):
-                return label_error_sum(input, target, constants)
-            if constants is not None and not target.requires_grad:
-                return count_error_sum(input, target, constants)
+            if constants is not None:
+                return constants.error_sum(input, target)
         except (AssertionError, IndexError, RuntimeError, TypeError):
             pass  # of a label outside: to be ignored, or wrong; within torch.func or a mode; of odd options
     owner = "matched_cross_entropy"
@@ -217,7 +204,7 @@ def matched_binary_cross_entropy_with_logits(
         try:
             constants = _binary_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
             if constants is not None and target.is_cpu and not target.requires_grad and _are_0_or_1(target):
-                return error_sum(input, torch.add(constants.mean_0, target, alpha=constants.step), constants)
+                return constants.error_sum(input, target)
         except (AssertionError, RuntimeError, TypeError):
             pass  # within torch.vmap or a mode, where values cannot be looked at; of odd options
     owner = "matched_binary_cross_entropy_with_logits"
@@ -292,7 +279,7 @@ def _binary_constants(
     method: str,
     reduction: str,
     label_variance: float,
-) -> BinaryConstants | None:
+) -> BinaryLabels | None:
     """The Gaussians of the labels 0 and 1, checked and matched once; None where there is more to look out for."""
     is_reduced = reduction in (Reduction.MEAN, Reduction.SUM)
     if label_shape != shape or not label_dtype is dtype in (torch.float32, torch.float64) or not is_reduced:
@@ -307,7 +294,7 @@ def _binary_constants(
     else:  # one precision serves all
         gaussians = BinaryGaussians.of_labels(LikelihoodMethod(method), alpha_eps, alpha_eps)
     n = math.prod(shape)
-    return BinaryConstants.of_gaussians(gaussians, n=n, is_mean=reduction == Reduction.MEAN, dtype=dtype) if n else None
+    return BinaryLabels.of_gaussians(gaussians, n=n, is_mean=reduction == Reduction.MEAN, dtype=dtype) if n else None
 
 
 def _binary_sum(
@@ -360,7 +347,7 @@ def _class_constants(
     reduction: str,
     label_smoothing: float,
     label_variance: float,
-) -> LabelTable | LabelConstants | CountConstants | None:
+) -> FewLabels | ManyLabels | Counts | None:
     """What a sum over class indices or probabilities needs, matched once; None where there is more to look out for."""
     are_allowed = (
         method in list(LikelihoodMethod)
@@ -375,14 +362,15 @@ def _class_constants(
     if target_dtype is dtype in (torch.float32, torch.float64) and target_shape == shape:
         if chosen is LikelihoodMethod.GAUSS or label_smoothing != 0.0:
             return None
-        return CountConstants.of_method(chosen, alpha_eps, n=n_rows * n_classes, factor=factor, dtype=dtype)
+        sizes = {"n_rows": n_rows, "n_classes": n_classes}
+        return Counts.of_method(chosen, alpha_eps, **sizes, factor=factor, dtype=dtype)
     if target_dtype is not torch.int64 or target_shape != shape[:1] or 0 <= ignore_index < n_classes:
         return None
     gaussians = LabelGaussians.of_smoothed(
         chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
     )
     full = torch.float64 if dtype is torch.float64 else torch.float32  # to which logits of half precision are promoted
-    constants = LabelTable if math.prod(shape) <= _FEW and n_classes <= _LARGEST_TABLE else LabelConstants
+    constants = FewLabels if math.prod(shape) <= _FEW and n_classes <= _LARGEST_TABLE else ManyLabels
     return constants.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=full)
 
 
