@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import Beta, Gamma
 
-from gaussify.experiments import get, load, run
+from gaussify.experiments import get, load
 from gaussify.experiments._densities import (
     approximation,
     beta_log_density,
@@ -136,8 +136,8 @@ def test_jacobian_is_the_slope_of_the_transform(family):
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    return load(run(get("densities"), "smoke", tmp_path_factory.mktemp("densities")))
+def records(smoke_run):
+    return load(smoke_run("densities"))
 
 
 def test_exact_rows_in_the_standard_basis_are_torch_densities(records):

@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 
 from gaussify import GPClassifier, SoftmaxLikelihood
-from gaussify.experiments import _gp_speed, _timing, get, load, run
+from gaussify.experiments import _gp_speed, _timing, get, load
 from gaussify.experiments._gp_peers import DirichletSGPR, Trainer, scaled_rbf, watch
 from gaussify.experiments._gp_speed import PRESETS, Evaluation, evaluate_alone, load_split
 from gaussify.experiments._gp_speed_figures import NLL, OWN, TARGETS, spread_out
@@ -22,10 +22,8 @@ per_class = pytest.mark.parametrize("kernel_per_class", [False, True], ids=["one
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("GAUSSIFY_DATA", raising=False)
-        return load(run(get("gp-speed"), "smoke", tmp_path_factory.mktemp("gp-speed")))
+def records(smoke_run):
+    return load(smoke_run("gp-speed"))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from gaussify import SoftmaxLikelihood, datasets
-from gaussify.experiments import get, load, run
+from gaussify.experiments import get, load
 from gaussify.experiments._gpc_landscape import METHODS, evidences, peak, squared_distances
 from gaussify.gp._exact import exact_evidence
 from gaussify.likelihoods import PseudoTargets
@@ -15,8 +15,8 @@ ALPHA = torch.tensor(0.1).double()
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    return load(run(get("gpc-landscape"), "smoke", tmp_path_factory.mktemp("gpc-landscape")))
+def records(smoke_run):
+    return load(smoke_run("gpc-landscape"))
 
 
 def table_of(method, n_classes=2, label_variance=0.1):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gaussify import GPClassifier, datasets
-from gaussify.experiments import _gpc_uci, get, load, run
+from gaussify.experiments import _gpc_uci, get, load
 from gaussify.experiments._gpc_uci import PRESETS, make_model, make_split
 from gaussify.experiments._gpc_uci_results import METHODS, METRICS, PAPER, SIZES, contenders, paper_best
 from gaussify.experiments._results import group
@@ -15,9 +15,9 @@ OURS = ("ours, standard", "ours, quantile", "ours, quantile, kernel for each cla
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def results(smoke_run):
     """The records of a smoke run, and its folder."""
-    folder = run(get("gpc-uci"), "smoke", tmp_path_factory.mktemp("gpc-uci"))
+    folder = smoke_run("gpc-uci")
     return load(folder), folder
 
 

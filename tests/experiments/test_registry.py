@@ -3,10 +3,9 @@ import dataclasses
 import pytest
 
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.experiments import all_experiments, get, load, register, run
+from gaussify.experiments import all_experiments, get, load, register
 from gaussify.experiments._registry import REQUIRED_PRESETS
 
-TESTED_ALONE = {"gp-speed", "vgp-toy", "vgp-uci", "vgp-warm-start"}  # whose own tests run the smoke preset, too
 everyone = pytest.mark.parametrize("experiment", all_experiments(), ids=lambda experiment: experiment.name)
 
 
@@ -38,21 +37,12 @@ def test_every_preset_has_tasks(experiment):
         assert experiment.tasks(experiment.settings(preset))
 
 
-@pytest.mark.parametrize(
-    "experiment",
-    [
-        pytest.param(own, id=own.name, marks=pytest.mark.slow if own.name in TESTED_ALONE else ())
-        for own in all_experiments()
-    ],
-)
-def test_smoke_run_draws_and_summarises_from_the_csv_alone(experiment, tmp_path):
-    folder = run(experiment, "smoke", tmp_path / "first")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "results.csv").write_bytes((folder / "results.csv").read_bytes())
-    records = load(elsewhere)
-    experiment.draw(records, elsewhere)
-    figures = {path.name for path in elsewhere.iterdir() if path.suffix in (".png", ".pdf", ".svg")}
+@everyone
+def test_smoke_run_draws_and_summarises_from_the_csv_alone(experiment, smoke_run, tmp_path):
+    (tmp_path / "results.csv").write_bytes((smoke_run(experiment.name) / "results.csv").read_bytes())
+    records = load(tmp_path)
+    experiment.draw(records, tmp_path)
+    figures = {path.name for path in tmp_path.iterdir() if path.suffix in (".png", ".pdf", ".svg")}
     assert any(name.endswith(".png") for name in figures)
     assert {name.rsplit(".")[0] for name in figures if name.endswith(".png")} == {
         name.rsplit(".")[0] for name in figures if not name.endswith(".png")

@@ -7,7 +7,7 @@ import torch
 from gaussify import datasets
 from gaussify.datasets import Dataset
 from gaussify.exceptions import GaussifyError
-from gaussify.experiments import _streaming, _vgg, get, load, run
+from gaussify.experiments import _streaming, _vgg, get, load
 from gaussify.experiments._streaming import METHODS, checkpoints, choose_alpha_eps, stream
 from gaussify.experiments._vgg import VGGSettings
 
@@ -15,9 +15,9 @@ TINY = VGGSettings(width=0.0625, n_epochs=3, batch_size=16)
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def results(smoke_run):
     """The records of a smoke run, and its folder."""
-    folder = run(get("streaming"), "smoke", tmp_path_factory.mktemp("streaming"))
+    folder = smoke_run("streaming")
     return load(folder), folder
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gaussify import metrics
 from gaussify.datasets import make_four_classes
-from gaussify.experiments import get, load, run
+from gaussify.experiments import get, load
 from gaussify.experiments._plane import grid
 from gaussify.experiments._results import column_names, write_records
 from gaussify.experiments._streaming_toy import (
@@ -25,8 +25,8 @@ SETTINGS = PRESETS["smoke"]
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    return load(run(get("streaming-toy"), "smoke", tmp_path_factory.mktemp("streaming-toy")))
+def records(smoke_run):
+    return load(smoke_run("streaming-toy"))
 
 
 def of_kind(records, kind, **values):

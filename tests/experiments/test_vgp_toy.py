@@ -9,7 +9,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from gaussify import GPClassifier, SoftmaxLikelihood, metrics
 from gaussify.datasets import make_four_classes
-from gaussify.experiments import get, load, run
+from gaussify.experiments import get, load
 from gaussify.experiments._plane import grid, mixed_colours
 from gaussify.experiments._results import write_records
 from gaussify.experiments._vgp_toy import METHODS, OBJECTIVES, PRESETS, exact_bound
@@ -20,8 +20,8 @@ V = SETTINGS["constant_variance"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return run(get("vgp-toy"), "smoke", tmp_path_factory.mktemp("vgp-toy"))
+def folder(smoke_run):
+    return smoke_run("vgp-toy")
 
 
 @pytest.fixture(scope="module")

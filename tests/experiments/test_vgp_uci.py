@@ -5,14 +5,14 @@ import pytest
 from sklearn.datasets import load_iris
 
 from gaussify import GPClassifier
-from gaussify.experiments import get, load, run
+from gaussify.experiments import get, load
 from gaussify.experiments._results import group
 from gaussify.experiments._vgp_uci import METHODS, at_temperature, best_matched, bound_per_row, chosen_elbo
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    folder = run(get("vgp-uci"), "smoke", tmp_path_factory.mktemp("vgp-uci"))
+def results(smoke_run):
+    folder = smoke_run("vgp-uci")
     return load(folder), folder
 
 

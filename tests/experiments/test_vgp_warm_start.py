@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from gaussify.experiments import get, load, run
+from gaussify.experiments import get, load
 from gaussify.experiments._results import group
 from gaussify.experiments._vgp_warm_start import STARTS, load_split, make_trainer, seconds_to, watch
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    folder = run(get("vgp-warm-start"), "smoke", tmp_path_factory.mktemp("warm"))
+def results(smoke_run):
+    folder = smoke_run("vgp-warm-start")
     return load(folder), folder
 
 
