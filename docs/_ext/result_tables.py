@@ -85,9 +85,8 @@ def presets(experiment: Experiment) -> list[str]:
     """Return a table of what differs between the presets ``laptop`` and ``paper``."""
     laptop, paper = (experiment.settings(name) for name in ("laptop", "paper"))
     rows = [["tasks", *(str(len(experiment.tasks(settings))) for settings in (laptop, paper))]]
-    for name in dict.fromkeys([*laptop, *paper]):
-        if laptop.get(name) != paper.get(name):
-            rows.append([f"`{name}`", *(f"`{json.dumps(settings.get(name))}`" for settings in (laptop, paper))])
+    for name, values in experiment.differences("laptop").items():
+        rows.append([f"`{name}`", *(f"`{json.dumps(value)}`" for value in values)])
     return [markdown_row(["", "`laptop`", "`paper`"]), markdown_row(["---"] * 3), *map(markdown_row, rows)]
 
 

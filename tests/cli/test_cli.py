@@ -55,6 +55,16 @@ def test_reproduce_runs_draws_and_summarises(tmp_path):
     assert len(json.loads(again.stdout)["summary"]) == 30
 
 
+def test_a_preset_says_before_it_runs_what_it_does_otherwise_than_the_paper(monkeypatch, tmp_path):
+    presets = {"smoke": {"n_rows": 10, "seed": 0}, "laptop": {}, "paper": {"n_rows": 1000, "seed": 0}}
+    experiment = Experiment("nut", "Nut", presets, lambda _: [{"split": 0}], lambda *_: [{"score": 1}], lambda *_: None)
+    monkeypatch.setitem(_registry._EXPERIMENTS, "nut", experiment)
+    told = "The preset smoke is not the paper's:\n  n_rows: 10 (paper: 1000)\n"
+    assert told in invoke("reproduce", "nut", "--preset", "smoke", "--out", tmp_path).stderr
+    assert "n_rows" not in invoke("reproduce", "nut", "--preset", "smoke", "--out", tmp_path, "--only", "draw").stderr
+    assert "n_rows" not in invoke("reproduce", "nut", "--preset", "paper", "--out", tmp_path).stderr
+
+
 def test_steps_can_be_repeated_alone(tmp_path):
     common = ("reproduce", "densities", "--preset", "smoke", "--out", tmp_path)
     folder = tmp_path / "densities" / "smoke"

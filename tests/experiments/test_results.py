@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.experiments import read_records, write_records
-from gaussify.experiments._results import append_records, format_value, parse_value, write_text
+from gaussify.experiments._results import append_records, format_value, of_best_alpha_eps, parse_value, write_text
 
 
 def _restorable(text):
@@ -72,3 +72,9 @@ def test_a_line_with_too_few_fields_names_the_file_and_the_remedy(tmp_path):
     path.write_text("a,b\n1,2\n3\n")
     with pytest.raises(InvalidArgumentError, match=r"results.csv is damaged: line 3 .*--fresh"):
         read_records(path)
+
+
+def test_an_alpha_eps_without_a_score_is_never_the_best():
+    scores = {0.1: math.nan, 0.2: -2.0, 0.3: -1.0, 0.4: math.nan}
+    some = [{"method": "laplace", "alpha_eps": alpha_eps, "fit": fit} for alpha_eps, fit in scores.items()]
+    assert [record["alpha_eps"] for record in of_best_alpha_eps(some, "method", score="fit")] == [0.3]

@@ -790,6 +790,7 @@ def check_refused(call, *expected: str) -> None:
         ((LOGITS[:, :1], LABELS * 0), {}, ("'input'", "c >= 2", "shape (5, 1)")),
         ((LOGITS[0, 0], LABELS[0]), {}, ("'input'", "(c,), (n, c) or (n, c, ...)", "shape ()")),
         ((LOGITS.long(), LABELS), {}, ("'input'", "must be logits", "torch.int64")),
+        ((LOGITS, SOFT * 0.0), {"method": "gauss"}, ("'row sums of target'", "at least 1e-30", "at index 0")),
     ],
 )
 def test_class_arguments_are_checked(arguments, options, message):
@@ -819,16 +820,32 @@ def test_binary_arguments_are_checked(options, message):
         (BINARY * 1.5, ("at most 1; got 1.5 at index 0",)),
         (BINARY - 0.5, ("at least 0; got -0.5 at index 1",)),
         (BINARY * math.nan, ("finite; got nan at index 0",)),
+        (BINARY.where(BINARY == 0.0, math.inf), ("finite; got inf at index 0",)),
+        (BINARY.float().where(BINARY == 0.0, math.inf), ("finite; got inf at index 0",)),
         (BINARY.long() * 2, ("at most 1; got 2 at index 0",)),
         (BINARY.long() * -1, ("at least 0; got -1 at index 0",)),
         (BINARY[:4], ("shape of 'input', (5,); got (4,)",)),
     ],
-    ids=["above", "below", "nan", "two", "minus-one", "shape"],
+    ids=["above", "below", "nan", "inf", "inf-single", "two", "minus-one", "shape"],
 )
 def test_binary_targets_are_checked(method, y, message):
     check_refused(
         lambda: matched_binary_cross_entropy_with_logits(LOGITS[:, 0], y, method=method), "'target'", *message
     )
+
+
+@pytest.mark.parametrize(("method", "alpha_eps"), [("variational", 1e18), ("moment", 1e-20), ("moment", 1e-30)])
+def test_the_loss_of_a_row_does_not_depend_on_how_many_there_are(method, alpha_eps):
+    """Also where squares, or sums of them, leave the range of float32 on the way."""
+    few, many = (
+        matched_cross_entropy(torch.zeros(n, 10), torch.zeros(n).long(), alpha_eps=alpha_eps, method=method)
+        for n in (8, 5000)
+    )
+    exact = matched_cross_entropy(
+        torch.zeros(8, 10).double(), torch.zeros(8).long(), alpha_eps=alpha_eps, method=method
+    )
+    assert_close(few.double(), exact, rtol=1e-5, atol=0.0)
+    assert_close(many, few, rtol=1e-5, atol=0.0)
 
 
 def test_binary_logits_must_be_floating_point():

@@ -2,6 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -359,6 +360,9 @@ def test_progress_is_shown_on_request(network, rows, capsys):
         (lambda X, y: (X, y.double()), "class indices"),
         (lambda X, y: (TensorDataset(X, y), y), "'y'.*goes with a tensor"),
         (lambda X, y: ([], None), "at least one batch"),
+        (lambda X, y: (X.numpy(), y), "'data' of LastLayer must be a tensor"),
+        (lambda X, y: (X, ["a"] * len(X)), "'y' of LastLayer must be numbers"),
+        (lambda X, y: (X[:0], y[:0]), "'data' of LastLayer must hold at least one row"),
         (lambda X, y: (3, None), "'data'.*DataLoader"),
         (lambda X, y: (["text"], None), "A batch must be"),
         (lambda X, y: (X * torch.inf, y), "not finite"),
@@ -379,6 +383,14 @@ def test_a_batch_that_fails_late_leaves_the_model_as_it_was(model, rows):
         model.partial_fit([(X, y), (X * torch.nan, y)])
     assert model.head.n_rows_seen_ == n_rows
     torch.testing.assert_close(model.predict_proba(X), before)
+
+
+def test_errors_name_the_layer_and_not_its_parts(model, network, rows):
+    with pytest.raises(InvalidArgumentError, match=r"'data' of LastLayer must be a tensor.*got dict"):
+        model.predict_proba({"pixels": rows[0]})
+    for ask in ("predict_proba", "predict_latent", "predict_uncertainty", "__call__"):
+        with pytest.raises(NotFittedError, match="This LastLayer is not fitted yet"):
+            getattr(LastLayer.of(network), ask)(rows[0])
 
 
 def test_bad_parameters_are_refused(network):

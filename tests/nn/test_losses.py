@@ -123,6 +123,8 @@ def test_options_of_the_binary_loss_may_be_changed_after_a_call(name, value, y):
             lambda: MatchedCrossEntropyLoss(3, weight=torch.ones(4))(torch.zeros(5, 3), LABELS),
             ("'weight'", "shape (3,)", "got (4,)"),
         ),
+        (lambda: MatchedCrossEntropyLoss(3, "auto"), ("'alpha_eps'", "MatchedCrossEntropyLoss", "got 'auto'")),
+        (lambda: MatchedBCEWithLogitsLoss(label_variance=-1.0), ("'label_variance'", "MatchedBCEWithLogitsLoss")),
         (lambda: MatchedBCEWithLogitsLoss(method="moment-ori"), ("'method'", "got 'moment-ori'")),
         (lambda: MatchedBCEWithLogitsLoss(reduction="max"), ("'reduction'", "MatchedBCEWithLogitsLoss", "got 'max'")),
         (lambda: MatchedBCEWithLogitsLoss(-0.1), ("'alpha_eps'", "positive; got -0.1")),
@@ -133,6 +135,40 @@ def test_options_of_the_binary_loss_may_be_changed_after_a_call(name, value, y):
 def test_arguments_of_modules_are_checked(call, message):
     with pytest.raises(InvalidArgumentError, match=".*".join(re.escape(part) for part in message)):
         call()
+
+
+WRONG_TYPES = {
+    "matched_cross_entropy(logits.numpy(), labels)": "'input' of matched_cross_entropy must be a tensor; got ndarray",
+    "matched_cross_entropy(logits, [0, 1])": "'target' of matched_cross_entropy must be a tensor; got list",
+    "matched_cross_entropy(logits, labels, [1.0] * 3)": "'weight' of matched_cross_entropy must be a tensor; got list",
+    "matched_cross_entropy(logits, labels, ignore_index=None)": "'ignore_index' parameter of matched_cross_entropy",
+    "binary(logits, 1.0)": "'target' of matched_binary_cross_entropy_with_logits must be a tensor; got float",
+    "binary(logits, logits, pos_weight=2.0)": "'pos_weight' of matched_binary_cross_entropy_with_logits must be",
+    "MatchedCrossEntropyLoss(3, weight=[1.0] * 3)": "'weight' of MatchedCrossEntropyLoss must be a tensor; got list",
+    "MatchedCrossEntropyLoss(3, ignore_index='a')": "'ignore_index' parameter of MatchedCrossEntropyLoss",
+    "MatchedBCEWithLogitsLoss(weight=[1.0])": "'weight' of MatchedBCEWithLogitsLoss must be a tensor; got list",
+}
+
+
+def test_arguments_of_the_wrong_type_are_named():
+    """In a process of its own, since the tests have every call checked against its hints."""
+    program = f"""
+import torch
+from gaussify.nn import *
+from gaussify.nn.functional import matched_binary_cross_entropy_with_logits as binary, matched_cross_entropy
+logits, labels = torch.zeros(2, 3), torch.tensor([0, 1])
+for call in {list(WRONG_TYPES)}:
+    try:
+        eval(call)
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    lines = run.stdout.splitlines()
+    assert len(lines) == len(WRONG_TYPES)
+    for line, message in zip(lines, WRONG_TYPES.values(), strict=True):
+        assert line.startswith("InvalidArgumentError")
+        assert message in line
 
 
 def test_the_text_names_the_options():
@@ -490,6 +526,25 @@ def test_the_binary_loss_is_exported_and_works_on(labels):
 def test_labels_that_cannot_be_looked_at_and_are_no_classes_give_no_number():
     logits, labels = torch.randn(2, 4, 3), torch.tensor([[0, 1, 5, 0], [0, 1, 2, 0]])
     assert torch.vmap(matched_cross_entropy)(logits, labels).isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("loss", "good", "bad"),
+    [
+        (MatchedBCEWithLogitsLoss(0.1), torch.tensor([0, 1, 1]), torch.tensor([0, 2, 1])),
+        (MatchedBCEWithLogitsLoss(0.1, method="gauss"), torch.tensor([0, 1, 1]), torch.tensor([0, 2, 1])),
+        (MatchedBCEWithLogitsLoss(0.1), torch.tensor([0.0, 0.3, 1.0]), torch.tensor([0.0, 1.05, 1.0])),
+        (MatchedBCEWithLogitsLoss(0.1), torch.tensor([0.0, 0.3, 1.0]), torch.tensor([0.0, 2.0, 1.0])),
+        (MatchedCrossEntropyLoss(2, 0.1), torch.full((3, 2), 0.5), torch.tensor([0.5, -0.05]).expand(3, 2)),
+    ],
+    ids=["integer", "integer-gauss", "above", "far-above", "negative-count"],
+)
+def test_labels_out_of_limits_give_no_number_where_they_cannot_be_looked_at(loss, good, bad):
+    logits = torch.randn(good.shape)
+    exported = torch.export.export(loss, (logits, good)).module()
+    assert_close(exported(logits, good), loss(logits, good))
+    assert exported(logits, bad).isnan()
+    assert torch.vmap(loss)(logits[None], bad[None]).isnan().all()
 
 
 def test_options_that_are_not_needed_are_looked_at_too():

@@ -69,7 +69,7 @@ def paper_of(net: Scalar, method: Scalar, alpha_eps: Scalar) -> dict[str, float]
 
 
 def chosen(records: list[Record], *columns: str) -> list[Record]:
-    """Return the records of each method with the alpha_eps of the largest log-likelihood of training images.
+    """Return the records of each method with the alpha_eps of the largest log-likelihood of training rows.
 
     Examples
     --------

@@ -57,6 +57,19 @@ class Experiment:
         """Return the settings of a preset."""
         return look_up(self.presets, preset, f"preset of {self.name}")
 
+    def differences(self, preset: str) -> dict[str, tuple[Any, Any]]:
+        """Return the settings in which a preset differs from "paper": its value, and that of "paper".
+
+        Examples
+        --------
+        >>> from gaussify.experiments import get
+        >>> get("speed").differences("laptop")
+        {'n_repeats': (5, 10)}
+        """
+        own, paper = self.settings(preset), self.settings("paper")
+        names = [name for name in dict.fromkeys([*own, *paper]) if own.get(name) != paper.get(name)]
+        return {name: (own.get(name), paper.get(name)) for name in names}
+
 
 _EXPERIMENTS: dict[str, Experiment] = {}
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -106,8 +107,12 @@ def of_best_alpha_eps(records: Iterable[Record], *columns: str, score: str) -> l
     best: list[Record] = []
     for own in group(records, *columns).values():
         choices = group(own, "alpha_eps").values()
-        best += max(choices, key=lambda some: mean_and_error(record[score] for record in some)[0])
+        best += max(choices, key=lambda some: _nan_last(mean_and_error(record[score] for record in some)[0]))
     return best
+
+
+def _nan_last(score: float) -> float:
+    return -math.inf if math.isnan(score) else score
 
 
 def write_text(path: Path, text: str) -> None:

@@ -99,7 +99,9 @@ def run(
     if pending:
         choice = "" if dataset is None else f" --dataset {dataset}"
         log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}{choice}")
-        failures = _run_tasks(experiment, settings, pending, seed, log, console or Console(stderr=True))
+        console = console or Console(stderr=True)
+        _tell_differences(experiment, preset, console)
+        failures = _run_tasks(experiment, settings, pending, seed, log, console)
         log.finish_session([task for task, _ in failures])
         _raise_first(failures, n_done=len(wanted) - len(failures))
     return folder
@@ -253,6 +255,15 @@ def _with_rows(
             return
         yield entry, rows
         start += entry["rows"]
+
+
+def _tell_differences(experiment: Experiment, preset: str, console: Console) -> None:
+    """Say what a preset does otherwise than "paper", before hours go into it."""
+    if differences := experiment.differences(preset):
+        console.print(f"The preset {preset} is not the paper's:")
+        for name, (own, paper) in differences.items():
+            text = f"  {name}: {json.dumps(own)} (paper: {json.dumps(paper)})"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _run_tasks(

@@ -74,6 +74,9 @@ class FewLabels(NamedTuple):
 class ManyLabels(NamedTuple):
     r"""Class indices of many logits, by the derivative of the loss, :math:`s f_{nk} + t` but for own classes.
 
+    The sum of squares of derivatives, times ``multiple``, is the loss: that of own classes enters it divided by
+    ``own_ratio``, as it has another precision.
+
     Examples
     --------
     >>> gaussians = LabelGaussians(other_mean=0.0, other_precision=1.0, own_mean=1.0, own_precision=1.0)
@@ -111,7 +114,7 @@ class ManyLabels(NamedTuple):
 
     def error_sum(self, logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Return the loss in two passes, derivative included."""
-        full = logits if logits.dtype is self.constant.dtype else logits.to(self.constant)
+        full = logits if logits.dtype is self.constant.dtype else logits.to(self.constant.dtype)
         return _ErrorSum.apply(full, labels, self)
 
     def value_and_slope(self, logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"]) -> tuple[Tensor, Tensor]:
@@ -124,7 +127,7 @@ class ManyLabels(NamedTuple):
             squares = torch.dot(flat, flat)
         else:  # of which one product would lose digits
             squares = torch.stack([torch.dot(part, part) for part in flat.split(CHUNK)]).sum()
-        value = torch.add(self.constant, squares, alpha=self.multiple)
+        value = _finite(torch.add(self.constant, squares, alpha=self.multiple))
         return value, slope.scatter_(1, at, own.mul_(self.own_ratio))
 
     def curvature(self, logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"]) -> Float[Tensor, "n c"]:
@@ -186,10 +189,7 @@ class Counts(NamedTuple):
             slope = torch.empty_like(logits, memory_format=torch.contiguous_format)
             chunks = zip(*(part.split(self.chunk) for part in (logits, counts, slope)), strict=True)
             total = torch.stack([self._log_densities(*chunk)[0] for chunk in chunks]).sum()
-        value = torch.sub(self.constant, total, alpha=self.half_factor)
-        if not math.isfinite(value.item()):
-            raise UnusualValueError
-        return value, slope
+        return _finite(torch.sub(self.constant, total, alpha=self.half_factor)), slope
 
     def _log_densities(self, logits: Tensor, counts: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
         r"""The sum of :math:`\log p_{nk} - p_{nk}(f_{nk} - m_{nk})^2`, and the derivative of the loss."""
@@ -244,11 +244,17 @@ class BinaryLabels(NamedTuple):
         """Return the loss."""
         mean = torch.add(self.mean_0, labels, alpha=self.step)
         squares = torch._C._nn.mse_loss(logits, mean, _SUM)  # type: ignore[arg-type]
-        return torch.add(self.constant, squares, alpha=self.factor)
+        return _finite(torch.add(self.constant, squares, alpha=self.factor))
 
 
 class UnusualValueError(RuntimeError):
     """Something is negative or not finite, which has all looked at again in the general way."""
+
+
+def _finite(value: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    if not math.isfinite(value.item()):
+        raise UnusualValueError
+    return value
 
 
 class _ErrorSum(torch.autograd.Function):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from gaussify._persistence import read_model, write_model
-from gaussify._validation import check_count
+from gaussify._validation import as_tensor, check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 
 _FORMAT = 1
@@ -216,10 +216,16 @@ def features_of(network: nn.Module, *inputs: Any, **keywords: Any) -> Float[Tens
 
 def as_batches(data: Any, y: Any, batch_size: int, *, owner: str) -> Iterable[Any]:
     """Return data as an iterable of batches."""
+    if isinstance(data, np.ndarray):
+        raise InvalidArgumentError(
+            f"'data' of {owner} must be a tensor; torch.as_tensor(data, dtype=torch.float32) makes one of an array."
+        )
     if isinstance(data, Tensor):
+        if not len(data):
+            raise InvalidArgumentError(f"'data' of {owner} must hold at least one row; got shape {tuple(data.shape)}.")
         if y is None:
             return DataLoader(TensorDataset(data), batch_size=check_count(batch_size, name="batch_size", owner=owner))
-        y = torch.as_tensor(y)
+        y = as_tensor(y, name="y", owner=owner)
         if y.shape != data.shape[:1]:
             raise InvalidArgumentError(
                 f"'y' of {owner} must hold a label for each of {len(data)} rows; got shape {tuple(y.shape)}."
@@ -231,10 +237,6 @@ def as_batches(data: Any, y: Any, batch_size: int, *, owner: str) -> Iterable[An
         return DataLoader(data, batch_size=check_count(batch_size, name="batch_size", owner=owner))
     if isinstance(data, tuple) and any(isinstance(part, Tensor) for part in data):
         raise InvalidArgumentError(f"'data' of {owner} must not be a tuple of tensors: give labels apart, as 'y'.")
-    if isinstance(data, np.ndarray):
-        raise InvalidArgumentError(
-            f"'data' of {owner} must be a tensor; torch.as_tensor(data, dtype=torch.float32) makes one of an array."
-        )
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
         return data
     raise InvalidArgumentError(

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from gaussify._estimators import best_temperature, checked_label_parameters, plain, unchanged_on_error, unpacking
@@ -166,6 +167,7 @@ class LastLayer(nn.Module):
         was trained with is too sure of itself. What else was ``"auto"`` stays what was chosen; all of these are
         parameters of the head until the next ``fit``.
         """
+        self._check_is_fitted()
         head, owner = self.head, "LastLayer.calibrate"
         X, y = _labelled(self._extract(data, y), owner)
         labels = as_labels(y, n_classes=self.n_classes, owner=owner)
@@ -180,6 +182,7 @@ class LastLayer(nn.Module):
 
     def unlearn(self: _Layer, data: Any, y: Any = None) -> _Layer:
         """Take out rows that were learnt before, as if they had never come."""
+        self._check_is_fitted()
         X, y = _labelled(self._extract(data, y), "LastLayer.unlearn")
         self.head.unlearn(X, y.numpy())
         return self
@@ -196,6 +199,7 @@ class LastLayer(nn.Module):
 
     def forward(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "n c"]:
         """Return the logarithm of the probabilities, which stands where logits do: its softmax are these."""
+        self._check_is_fitted()
         X = features_of(self.features, *inputs, **keywords)
         probs = self.head.predict_proba(X.double().numpy())
         like = next((part for part in (*inputs, *keywords.values()) if isinstance(part, Tensor)), torch.empty(0))
@@ -204,6 +208,7 @@ class LastLayer(nn.Module):
 
     def predict_proba(self, data: Any) -> Float[Tensor, "n c"]:
         """Return the probability of each class, by quadrature over the posterior of the logits; labels are left out."""
+        self._check_is_fitted()
         return torch.from_numpy(self.head.predict_proba(self._extract(data).X.double().numpy()))
 
     def predict(self, data: Any) -> Int64[Tensor, " n"]:
@@ -212,6 +217,7 @@ class LastLayer(nn.Module):
 
     def predict_latent(self, data: Any) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
         """Return mean and variance of the logits."""
+        self._check_is_fitted()
         rows = self._extract(data)
         mean, variance = self.head.predict_latent(rows.X.double().numpy())
         return torch.from_numpy(mean), torch.from_numpy(variance)
@@ -271,8 +277,17 @@ class LastLayer(nn.Module):
         """Return the number of classes and the head."""
         return f"n_classes={self.n_classes}, head={self.head}"
 
-    def _extract(self, data: Any, y: Any = None, cache: str | os.PathLike[str] | None = None) -> Features:
-        return extract_features(self.features, data, y, batch_size=self.batch_size, progress=self.progress, cache=cache)
+    def _check_is_fitted(self) -> None:
+        check_is_fitted(
+            self.head, "classes_", msg="This LastLayer is not fitted yet: call 'fit' or 'partial_fit' first."
+        )
+
+    def _extract(self, data: Any, y: Any = None) -> Features:
+        return joined(list(self._batches(data, y)))
+
+    def _batches(self, data: Any, y: Any) -> Iterator[Features]:
+        batches = as_batches(data, y, self.batch_size, owner="LastLayer")
+        return feature_batches(self.features, batches, progress=self.progress)
 
     def _learn(
         self,
@@ -283,7 +298,8 @@ class LastLayer(nn.Module):
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
         n_rows = 0
-        for rows in self._blocks(data, y) if cache is None else [self._extract(data, y, cache)]:
+        options: dict[str, Any] = {"batch_size": self.batch_size, "progress": self.progress, "cache": cache}
+        for rows in self._blocks(data, y) if cache is None else [extract_features(self.features, data, y, **options)]:
             X, own = _labelled(rows, "LastLayer")
             owner = "LastLayer (partial_fit takes n_classes for more)"
             labels = as_labels(own, n_classes=n_classes, owner=owner).numpy()
@@ -296,8 +312,7 @@ class LastLayer(nn.Module):
         """Batches put together, as learning takes long steps better."""
         waiting: list[Features] = []
         n_waiting = 0
-        batches = as_batches(data, y, self.batch_size, owner="LastLayer")
-        for rows in feature_batches(self.features, batches, progress=self.progress):
+        for rows in self._batches(data, y):
             waiting.append(rows)
             n_waiting += rows.X.numel()
             if n_waiting >= _BLOCK:

@@ -5,12 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gaussify._validation import check_count, check_option
+from gaussify._validation import as_concentration, check_count, check_option
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.likelihoods import LogisticLikelihood, SoftmaxLikelihood
+from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
 from gaussify.nn.functional import (
     Reduction,
     as_fraction,
+    check_index,
+    check_tensors,
     check_weight,
     matched_binary_cross_entropy_with_logits,
     matched_cross_entropy,
@@ -77,12 +79,15 @@ class MatchedCrossEntropyLoss(nn.Module):
         super().__init__()
         owner = type(self).__name__
         self.n_classes = check_count(n_classes, name="n_classes", owner=owner, minimum=2)
-        likelihood = SoftmaxLikelihood(self.n_classes, alpha_eps, method, label_variance=label_variance)
-        self.method = likelihood.method
+        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner)
+        as_concentration(alpha_eps, name="alpha_eps", owner=owner, sizes=(self.n_classes,))
+        as_concentration(label_variance, name="label_variance", owner=owner)
         _hold(self, "alpha_eps", alpha_eps)
         self.label_variance = label_variance
         self.reduction = check_option(reduction, Reduction, name="reduction", owner=owner)
+        check_index(ignore_index, owner=owner)
         self.ignore_index, self.label_smoothing = ignore_index, as_fraction(label_smoothing, owner=owner)
+        check_tensors(owner, weight=weight)
         check_weight(weight, self.n_classes, owner=owner)
         self.register_buffer("weight", weight)
 
@@ -152,11 +157,16 @@ class MatchedBCEWithLogitsLoss(nn.Module):
         label_variance: float = 1.0,
     ) -> None:
         super().__init__()
-        self.method = LogisticLikelihood(alpha_eps, beta_eps, method, label_variance=label_variance).method
+        owner = type(self).__name__
+        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
+        for name, value in (("alpha_eps", alpha_eps), ("beta_eps", beta_eps), ("label_variance", label_variance)):
+            if not (name == "beta_eps" and value is None):
+                as_concentration(value, name=name, owner=owner)
+        check_tensors(owner, weight=weight, pos_weight=pos_weight)
         _hold(self, "alpha_eps", alpha_eps)
         _hold(self, "beta_eps", beta_eps)
         self.label_variance = label_variance
-        self.reduction = check_option(reduction, Reduction, name="reduction", owner=type(self).__name__)
+        self.reduction = check_option(reduction, Reduction, name="reduction", owner=owner)
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
 

@@ -116,8 +116,9 @@ class BinaryGaussians(NamedTuple):
         mean_0, precision_0, mean_1, precision_1 = (
             part if isinstance(part, Tensor) else labels.new_full((), part) for part in self
         )
-        is_1 = labels > 0.5
-        return torch.where(is_1, mean_1, mean_0), torch.where(is_1, precision_1, precision_0)
+        is_1 = labels == 1.0
+        mean = torch.where(is_1, mean_1, torch.where(labels == 0.0, mean_0, torch.nan))  # of others in compiled graphs
+        return mean, torch.where(is_1, precision_1, precision_0)
 
 
 def lasting_tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:
@@ -358,7 +359,7 @@ class BetaCurve(NamedTuple):
         logit = (labels + alpha_eps).div_((1.0 - labels).add_(beta_eps)).log_()
         place = logit.mul_(1.0 / _PIECE).sub_(self.start / _PIECE + 0.5)
         piece = place.round().clamp(0.0, self.n_pieces - 1.0)
-        within, piece = place.sub_(piece), piece.long()
+        within, piece = place.sub_(piece), piece.long().clamp(0, self.n_pieces - 1)  # of NaN, too
         mean, precision = (_polynomial(own, piece, within) for own in self.coefficients.to(labels.device).unbind())
         return mean.reshape(shape), precision.reshape(shape)
 

@@ -32,6 +32,7 @@ from gaussify.nn._targets import (
 )
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
+_SMALL, _LARGE = 1e-10, 1e10  # concentrations between them have precisions whose squares are within float32
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _FEW = 2**14  # logits, for which calling operations costs more than what they do
 _LARGEST_TABLE = 128  # classes; of more, a table of all is slower to read than made anew
@@ -100,7 +101,7 @@ def matched_cross_entropy(
     tensor(10.3916)
     """
     are_numbers = type(alpha_eps) is type(label_smoothing) is type(label_variance) is float
-    is_fixed = are_numbers and weight is None and not target.requires_grad
+    is_fixed = are_numbers and weight is None and isinstance(target, Tensor) and not target.requires_grad
     if is_fixed and target.is_cpu and not torch.compiler.is_compiling():
         options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
         try:
@@ -110,6 +111,8 @@ def matched_cross_entropy(
         except (AssertionError, IndexError, RuntimeError, TypeError):
             pass  # of a label outside: to be ignored, or wrong; within torch.func or a mode; of odd options
     owner = "matched_cross_entropy"
+    check_tensors(owner, input=input, target=target, weight=weight)
+    check_index(ignore_index, owner=owner)
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
     label_smoothing = as_fraction(label_smoothing, owner=owner)
@@ -122,8 +125,7 @@ def matched_cross_entropy(
     if target.is_floating_point():
         counts = _soft_counts(input, target, label_smoothing, owner=owner).to(logits.dtype)
         if chosen is LikelihoodMethod.GAUSS:
-            total = counts.sum(-1, keepdim=True)
-            _check_values(total, name="sums of rows of 'target'", owner=owner, minimum=_SMALLEST)
+            total = _checked(counts.sum(-1), name="row sums of target", owner=owner, minimum=_SMALLEST).unsqueeze(-1)
             mean, precision = counts / total, (total / variance).expand_as(counts)
             normaliser = n_classes * half_log_variance(precision[:, 0])
         else:
@@ -199,15 +201,17 @@ def matched_binary_cross_entropy_with_logits(
     tensor(1.0439)
     """
     are_numbers = type(alpha_eps) is type(label_variance) is float and type(beta_eps) in (float, type(None))
-    if are_numbers and weight is None and pos_weight is None and not torch.compiler.is_compiling():
+    is_fixed = are_numbers and weight is None and pos_weight is None and isinstance(target, Tensor)
+    if is_fixed and not target.requires_grad and target.is_cpu and not torch.compiler.is_compiling():
         options = alpha_eps, beta_eps, method, reduction, label_variance
         try:
             constants = _binary_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
-            if constants is not None and target.is_cpu and not target.requires_grad and _are_0_or_1(target):
+            if constants is not None and _are_0_or_1(target):
                 return constants.error_sum(input, target)
         except (AssertionError, RuntimeError, TypeError):
             pass  # within torch.vmap or a mode, where values cannot be looked at; of odd options
     owner = "matched_binary_cross_entropy_with_logits"
+    check_tensors(owner, input=input, target=target, weight=weight, pos_weight=pos_weight)
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
     if target.shape != input.shape:
@@ -223,8 +227,8 @@ def matched_binary_cross_entropy_with_logits(
     alpha_eps = _concentration(alpha_eps, like=logits, name="alpha_eps", owner=owner)
     beta_eps = alpha_eps if beta_eps is None else _concentration(beta_eps, like=logits, name="beta_eps", owner=owner)
     variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
-    labels = target.to(logits.dtype)
-    are_hard = _are_hard(target, labels, owner=owner)
+    labels = _checked(target.to(logits.dtype), name="target", owner=owner, minimum=0.0, maximum=1.0)
+    are_hard = _are_hard(target, labels)
     is_matched = chosen is not LikelihoodMethod.GAUSS
     if is_matched and how is not Reduction.NONE and weight is None and pos_weight is None:
         total = _binary_sum(logits, labels, are_hard, chosen, alpha_eps, beta_eps)
@@ -253,18 +257,17 @@ def _factor(value: Tensor | None, logits: Tensor, *, name: str, owner: str) -> T
     return value.to(logits)
 
 
-def _are_hard(target: Tensor, labels: Tensor, *, owner: str) -> bool:
-    """Whether all labels are known to be 0 or 1; those below and above are refused."""
-    if torch.compiler.is_compiling():
-        return not target.is_floating_point()
+def _are_hard(target: Tensor, labels: Tensor) -> bool:
+    """Whether all labels are known to be 0 or 1."""
+    if not target.is_floating_point():
+        return True
     with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
-        if not labels.requires_grad and _are_0_or_1(labels):
-            return True
-    _check_values(labels, name="target", owner=owner, minimum=0.0, maximum=1.0)
+        return not torch.compiler.is_compiling() and not labels.requires_grad and _are_0_or_1(labels)
     return False
 
 
 def _are_0_or_1(labels: Tensor) -> bool:
+    """Whether all are, of numbers that are finite."""
     return torch.equal(labels * labels, labels)
 
 
@@ -352,7 +355,7 @@ def _class_constants(
     are_allowed = (
         method in list(LikelihoodMethod)
         and 0.0 <= label_smoothing <= 1.0
-        and all(isinstance(number, float) and 0.0 < number < math.inf for number in (alpha_eps, label_variance))
+        and all(isinstance(own, float) and 0.0 < own < math.inf for own in (alpha_eps, label_variance))
     )
     is_reduced = reduction in (Reduction.MEAN, Reduction.SUM)
     if not (are_allowed and is_reduced and len(shape) == 2 and shape[0] > 0 and shape[1] > 1 and dtype in _FLOATS):
@@ -370,7 +373,8 @@ def _class_constants(
         chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
     )
     full = torch.float64 if dtype is torch.float64 else torch.float32  # to which logits of half precision are promoted
-    constants = FewLabels if math.prod(shape) <= _FEW and n_classes <= _LARGEST_TABLE else ManyLabels
+    is_table = math.prod(shape) <= _FEW or not _SMALL <= alpha_eps <= _LARGE
+    constants = FewLabels if is_table and n_classes <= _LARGEST_TABLE else ManyLabels
     return constants.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=full)
 
 
@@ -417,12 +421,15 @@ def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int]) -> Tensor:
     return losses.sum() if how is Reduction.SUM else losses.mean()
 
 
-def _check_values(values: Tensor, *, name: str, owner: str, **limits: float) -> None:
-    """Refuse numbers that are not finite or out of their limits, where values can be looked at."""
+def _checked(values: Tensor, *, name: str, owner: str, minimum: float, maximum: float | None = None) -> Tensor:
+    """Values, of which those out of their limits are refused, or NaN where they cannot be looked at."""
+    top = _LARGEST if maximum is None else maximum
     if not torch.compiler.is_compiling():
         with suppress(RuntimeError):  # within torch.vmap, or of no values
-            if not _are_within(values.detach(), limits.get("minimum", -_LARGEST), limits.get("maximum", _LARGEST)):
-                as_floats(values, name=name, owner=owner, **limits)  # type: ignore[arg-type]
+            if not _are_within(values.detach(), minimum, top):
+                as_floats(values, name=name, owner=owner, minimum=minimum, maximum=maximum)
+            return values
+    return torch.where((values >= minimum) & (values <= top), values, torch.nan)
 
 
 def _full_precision(input: Tensor) -> Tensor:
@@ -464,8 +471,7 @@ def _soft_counts(input: Tensor, target: Tensor, label_smoothing: float, *, owner
             f"'target' of {owner}, as it has {target.dtype}, must be probabilities of shape {tuple(input.shape)}; got "
             f"shape {tuple(target.shape)}. Class indices are integers."
         )
-    counts = _rows(_full_precision(target))
-    _check_values(counts, name="target", owner=owner, minimum=0.0)
+    counts = _checked(_rows(_full_precision(target)), name="target", owner=owner, minimum=0.0)
     return counts if label_smoothing == 0.0 else (1.0 - label_smoothing) * counts + label_smoothing / counts.shape[1]
 
 
@@ -477,6 +483,21 @@ def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Se
         return value
     checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
     return checked.to(like) if checked.ndim or isinstance(value, Tensor) else float(value)
+
+
+def check_tensors(owner: str, **parts: Any) -> None:
+    """Refuse what is no tensor; weights may be left out."""
+    for name, value in parts.items():
+        if not (isinstance(value, Tensor) or (value is None and "weight" in name)):
+            raise InvalidArgumentError(
+                f"{name!r} of {owner} must be a tensor; got {type(value).__name__}, of which torch.as_tensor makes one."
+            )
+
+
+def check_index(ignore_index: Any, *, owner: str) -> None:
+    """Refuse an index that is not a whole number."""
+    if not isinstance(ignore_index, int):
+        raise InvalidArgumentError(f"The 'ignore_index' parameter of {owner} must be an int; got {ignore_index!r}.")
 
 
 def check_weight(weight: Tensor | None, n_classes: int, *, owner: str) -> None:
