@@ -529,22 +529,18 @@ def test_labels_that_cannot_be_looked_at_and_are_no_classes_give_no_number():
 
 
 @pytest.mark.parametrize(
-    ("loss", "good", "bad"),
+    ("loss", "labels"),
     [
-        (MatchedBCEWithLogitsLoss(0.1), torch.tensor([0, 1, 1]), torch.tensor([0, 2, 1])),
-        (MatchedBCEWithLogitsLoss(0.1, method="gauss"), torch.tensor([0, 1, 1]), torch.tensor([0, 2, 1])),
-        (MatchedBCEWithLogitsLoss(0.1), torch.tensor([0.0, 0.3, 1.0]), torch.tensor([0.0, 1.05, 1.0])),
-        (MatchedBCEWithLogitsLoss(0.1), torch.tensor([0.0, 0.3, 1.0]), torch.tensor([0.0, 2.0, 1.0])),
-        (MatchedCrossEntropyLoss(2, 0.1), torch.full((3, 2), 0.5), torch.tensor([0.5, -0.05]).expand(3, 2)),
+        (MatchedBCEWithLogitsLoss(0.1), torch.tensor([[0, 2, 1], [0, 0, 1]])),
+        (MatchedBCEWithLogitsLoss(0.1, method="gauss"), torch.tensor([[0, 2, 1], [0, 0, 1]])),
+        (MatchedBCEWithLogitsLoss(0.1), torch.tensor([[0.0, 1.05, 1.0], [0.0, 1.0, 0.4]])),
+        (MatchedBCEWithLogitsLoss(0.1), torch.tensor([[0.0, 2.0, 1.0], [0.0, 1.0, 0.4]])),
+        (MatchedCrossEntropyLoss(2, 0.1), torch.tensor([[[0.5, -0.05]], [[0.0, 1.0]]])),
     ],
     ids=["integer", "integer-gauss", "above", "far-above", "negative-count"],
 )
-def test_labels_out_of_limits_give_no_number_where_they_cannot_be_looked_at(loss, good, bad):
-    logits = torch.randn(good.shape)
-    exported = torch.export.export(loss, (logits, good)).module()
-    assert_close(exported(logits, good), loss(logits, good))
-    assert exported(logits, bad).isnan()
-    assert torch.vmap(loss)(logits[None], bad[None]).isnan().all()
+def test_labels_out_of_limits_give_no_number_where_they_cannot_be_looked_at(loss, labels):
+    assert torch.vmap(loss)(torch.randn(labels.shape), labels).isnan().tolist() == [True, False]
 
 
 def test_options_that_are_not_needed_are_looked_at_too():

@@ -116,9 +116,8 @@ class BinaryGaussians(NamedTuple):
         mean_0, precision_0, mean_1, precision_1 = (
             part if isinstance(part, Tensor) else labels.new_full((), part) for part in self
         )
-        is_1 = labels == 1.0
-        mean = torch.where(is_1, mean_1, torch.where(labels == 0.0, mean_0, torch.nan))  # of others in compiled graphs
-        return mean, torch.where(is_1, precision_1, precision_0)
+        is_1 = labels > 0.5
+        return torch.where(is_1, mean_1, mean_0), torch.where(is_1, precision_1, precision_0)
 
 
 def lasting_tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:

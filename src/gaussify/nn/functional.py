@@ -259,10 +259,10 @@ def _factor(value: Tensor | None, logits: Tensor, *, name: str, owner: str) -> T
 
 def _are_hard(target: Tensor, labels: Tensor) -> bool:
     """Whether all labels are known to be 0 or 1."""
-    if not target.is_floating_point():
-        return True
+    if torch.compiler.is_compiling():
+        return not target.is_floating_point()
     with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
-        return not torch.compiler.is_compiling() and not labels.requires_grad and _are_0_or_1(labels)
+        return not labels.requires_grad and _are_0_or_1(labels)
     return False
 
 
@@ -423,12 +423,13 @@ def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int]) -> Tensor:
 
 def _checked(values: Tensor, *, name: str, owner: str, minimum: float, maximum: float | None = None) -> Tensor:
     """Values, of which those out of their limits are refused, or NaN where they cannot be looked at."""
+    if torch.compiler.is_compiling():
+        return values  # a choice for each would cost a third of the loss
     top = _LARGEST if maximum is None else maximum
-    if not torch.compiler.is_compiling():
-        with suppress(RuntimeError):  # within torch.vmap, or of no values
-            if not _are_within(values.detach(), minimum, top):
-                as_floats(values, name=name, owner=owner, minimum=minimum, maximum=maximum)
-            return values
+    with suppress(RuntimeError):  # within torch.vmap, or of no values
+        if not _are_within(values.detach(), minimum, top):
+            as_floats(values, name=name, owner=owner, minimum=minimum, maximum=maximum)
+        return values
     return torch.where((values >= minimum) & (values <= top), values, torch.nan)
 
 
@@ -496,7 +497,7 @@ def check_tensors(owner: str, **parts: Any) -> None:
 
 def check_index(ignore_index: Any, *, owner: str) -> None:
     """Refuse an index that is not a whole number."""
-    if not isinstance(ignore_index, int):
+    if not hasattr(ignore_index, "__index__"):
         raise InvalidArgumentError(f"The 'ignore_index' parameter of {owner} must be an int; got {ignore_index!r}.")
 
 
