@@ -1,5 +1,6 @@
 """Squared errors between logits and the Gaussians of their labels, weighted by precision."""
 
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gaussify.nn._targets import LabelGaussians, of_labels
+from gaussify.nn._targets import LabelGaussians, Number, of_labels
 
 
 def label_errors(
@@ -68,27 +69,23 @@ class _LabelErrors(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, at: Tensor, gaussians: LabelGaussians) -> Tensor:
-        own = logits.gather(1, at) - of_labels(gaussians.own_mean, at)
-        slope_of_own = own * of_labels(gaussians.own_precision, at)
-        residual = (logits - gaussians.other_mean).scatter_(1, at, 0.0)
-        if isinstance(gaussians.other_precision, Tensor) and gaussians.other_precision.ndim:
-            squares = torch.mv(residual.square(), gaussians.other_precision)
-            ctx.precision = None
-            slope = residual.mul_(gaussians.other_precision).scatter_(1, at, slope_of_own)
-        else:
-            # the precision enters with the derivative by the loss, so that there is one product for all
-            squares = torch.linalg.vector_norm(residual, dim=1).square_().mul_(gaussians.other_precision)
-            ctx.precision = gaussians.other_precision
-            slope = residual.scatter_(1, at, slope_of_own / gaussians.other_precision)
-        ctx.save_for_backward(logits, at, slope)
+        other_scale, own_scale = _root(gaussians.other_precision), of_labels(_root(gaussians.own_precision), at)
+        own = (logits.gather(1, at) - of_labels(gaussians.own_mean, at)) * own_scale
+        scaled = (logits - gaussians.other_mean).mul_(other_scale).scatter_(1, at, own)
+        losses = torch.linalg.vector_norm(scaled, dim=1).square_().mul_(0.5)
+        ctx.save_for_backward(logits, at, scaled.mul_(other_scale).scatter_(1, at, own * own_scale))
         ctx.gaussians = gaussians
-        return squares.add_(own.mul_(slope_of_own).squeeze(1)).mul_(0.5)
+        return losses
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, at, slope = ctx.saved_tensors
         if torch.is_grad_enabled():
             mean, precision = ctx.gaussians.of_rows(at.squeeze(1), logits)
-            return (logits - mean) * precision * grad.unsqueeze(-1), None, None
-        factor = grad if ctx.precision is None else grad * ctx.precision
-        return slope * factor.unsqueeze(-1), None, None
+            slope = (logits - mean) * precision
+        return slope * grad.unsqueeze(-1), None, None
+
+
+def _root(precision: Number) -> Number:
+    """Precisions may leave the range of float32 where their roots do not."""
+    return precision.sqrt() if isinstance(precision, Tensor) else math.sqrt(precision)

@@ -18,9 +18,9 @@ from gaussify.matching import match
 
 Number = float | Tensor  # one for all classes, or a tensor with one for each
 Result = TypeVar("Result")
-CHUNK = 2**17  # numbers, of which those of one operation after the other stay in the cache
+_CHUNK = 2**17  # numbers, of which those of one operation after the other stay in the cache
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2, B_4, ...
-_PIECE = 1.0 / 32.0  # length of a piece of a curve, for which six nodes give float64 and four float32
+PIECE = 1.0 / 32.0  # length of a piece of a curve, for which six nodes give float64 and four float32
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
@@ -342,21 +342,21 @@ class BetaCurve(NamedTuple):
     are enough, each with a polynomial through matched Gaussians at Chebyshev's nodes.
     """
 
+    alpha_eps: float
+    beta_eps: float
     start: float
     n_pieces: int
     coefficients: Float[Tensor, "2 degree n_pieces"]
 
-    def of_labels(
-        self, labels: Float[Tensor, "*n"], alpha_eps: float, beta_eps: float
-    ) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
+    def of_labels(self, labels: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
         """Return mean and precision of each label."""
         shape, labels = labels.shape, labels.reshape(-1)
-        if not torch.compiler.is_compiling() and labels.numel() > CHUNK:
-            chunks = [self.of_labels(chunk, alpha_eps, beta_eps) for chunk in labels.split(CHUNK)]
+        if not torch.compiler.is_compiling() and labels.numel() > _CHUNK:
+            chunks = [self.of_labels(chunk) for chunk in labels.split(_CHUNK)]
             mean, precision = (torch.cat(parts).reshape(shape) for parts in zip(*chunks, strict=True))
             return mean, precision
-        logit = (labels + alpha_eps).div_((1.0 - labels).add_(beta_eps)).log_()
-        place = logit.mul_(1.0 / _PIECE).sub_(self.start / _PIECE + 0.5)
+        logit = (labels + self.alpha_eps).div_((1.0 - labels).add_(self.beta_eps)).log_()
+        place = logit.mul_(1.0 / PIECE).sub_(self.start / PIECE + 0.5)
         piece = place.round().clamp(0.0, self.n_pieces - 1.0)
         within, piece = place.sub_(piece), piece.long().clamp(0, self.n_pieces - 1)  # of NaN, too
         mean, precision = (_polynomial(own, piece, within) for own in self.coefficients.to(labels.device).unbind())
@@ -379,7 +379,7 @@ def beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtyp
     Examples
     --------
     >>> curve = beta_curve(0.1, 0.1, LikelihoodMethod.LAPLACE, torch.float32)
-    >>> curve.of_labels(torch.tensor([0.0, 1.0]), 0.1, 0.1)
+    >>> curve.of_labels(torch.tensor([0.0, 1.0]))
     (tensor([-2.3979,  2.3979]), tensor([0.0917, 0.0917]))
     """
     return _curve_constant(alpha_eps.hex(), beta_eps.hex(), method.value, dtype)
@@ -388,16 +388,16 @@ def beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtyp
 @lru_cache(maxsize=16)
 def _beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype) -> BetaCurve:
     start, stop = math.log(alpha_eps / (1.0 + beta_eps)), math.log((1.0 + alpha_eps) / beta_eps)
-    n_pieces = math.ceil((stop - start) / _PIECE)
+    n_pieces = math.ceil((stop - start) / PIECE)
     n_nodes = 6 if dtype is torch.float64 else 4
     nodes = 0.5 * np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)  # within (-1/2, 1/2)
-    logits = start + _PIECE * (np.arange(n_pieces)[:, None] + 0.5 + nodes)
+    logits = start + PIECE * (np.arange(n_pieces)[:, None] + 0.5 + nodes)
     total = 1.0 + alpha_eps + beta_eps
     a, b = lasting_tensors([total / (1.0 + np.exp(sign * logits)) for sign in (-1.0, 1.0)], torch.float64)
     with _disable_current_modes():
         values = np.array([part.tolist() for part in beta_targets(a, b, method)])  # (2, n_pieces, n_nodes)
     coefficients = np.linalg.inv(np.vander(nodes)) @ values.swapaxes(1, 2)
-    return BetaCurve(start, n_pieces, *lasting_tensors([coefficients], dtype))
+    return BetaCurve(alpha_eps, beta_eps, start, n_pieces, *lasting_tensors([coefficients], dtype))
 
 
 @_is_constant

@@ -7,10 +7,10 @@ training then minimises (eq. 4 of the paper) is least squares,
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from sys import float_info
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._error_sums import BinaryLabels, Counts, FewLabels, ManyLabels
+from gaussify.nn._fused import BinaryKernel, CountKernel, LabelKernel, are_plain, fused_loss
 from gaussify.nn._squared_error import label_errors, squared_errors
 from gaussify.nn._targets import (
     BinaryGaussians,
@@ -32,10 +32,11 @@ from gaussify.nn._targets import (
 )
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
-_SMALL, _LARGE = 1e-10, 1e10  # concentrations between them have precisions whose squares are within float32
-_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-_FEW = 2**14  # logits, for which calling operations costs more than what they do
-_LARGEST_TABLE = 128  # classes; of more, a table of all is slower to read than made anew
+_ROOTS, _SQUARES = (
+    (1e-35, 1e35),
+    (1e-10, 1e10),
+)  # limits of options, so that roots or squares of theirs are within float32
+_FLOATS = (torch.float32, torch.float64)
 _MANY = 2**15  # logits, for which a choice within a compiled graph is worth its time
 
 __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
@@ -101,15 +102,37 @@ def matched_cross_entropy(
     tensor(10.3916)
     """
     are_numbers = type(alpha_eps) is type(label_smoothing) is type(label_variance) is float
-    is_fixed = are_numbers and weight is None and isinstance(target, Tensor) and not target.requires_grad
-    if is_fixed and target.is_cpu and not torch.compiler.is_compiling():
+    if are_numbers and weight is None and are_plain(input, target):
         options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
-        try:
-            constants = _class_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
-            if constants is not None:
-                return constants.error_sum(input, target)
-        except (AssertionError, IndexError, RuntimeError, TypeError):
-            pass  # of a label outside: to be ignored, or wrong; within torch.func or a mode; of odd options
+        loss = _fused_cross_entropy(input, target, *options)
+        if loss is not None:
+            return loss
+    return _cross_entropy(
+        input,
+        target,
+        weight,
+        alpha_eps=alpha_eps,
+        method=method,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+        label_variance=label_variance,
+    )
+
+
+def _cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    alpha_eps: Any,
+    method: str,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: Any,
+    label_variance: float,
+) -> Tensor:
+    """The loss by torch's operations, for whatever it is given."""
     owner = "matched_cross_entropy"
     check_tensors(owner, input=input, target=target, weight=weight)
     check_index(ignore_index, owner=owner)
@@ -201,15 +224,36 @@ def matched_binary_cross_entropy_with_logits(
     tensor(1.0439)
     """
     are_numbers = type(alpha_eps) is type(label_variance) is float and type(beta_eps) in (float, type(None))
-    is_fixed = are_numbers and weight is None and pos_weight is None and isinstance(target, Tensor)
-    if is_fixed and not target.requires_grad and target.is_cpu and not torch.compiler.is_compiling():
-        options = alpha_eps, beta_eps, method, reduction, label_variance
-        try:
-            constants = _binary_constants(input.shape, input.dtype, target.shape, target.dtype, *options)
-            if constants is not None and _are_0_or_1(target):
-                return constants.error_sum(input, target)
-        except (AssertionError, RuntimeError, TypeError):
-            pass  # within torch.vmap or a mode, where values cannot be looked at; of odd options
+    if are_numbers and weight is None and pos_weight is None and are_plain(input, target):
+        loss = _fused_binary(input, target, alpha_eps, beta_eps, method, reduction, label_variance)
+        if loss is not None:
+            return loss
+    return _binary_cross_entropy(
+        input,
+        target,
+        weight,
+        pos_weight,
+        alpha_eps=alpha_eps,
+        beta_eps=beta_eps,
+        method=method,
+        reduction=reduction,
+        label_variance=label_variance,
+    )
+
+
+def _binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    *,
+    alpha_eps: Any,
+    beta_eps: Any,
+    method: str,
+    reduction: str,
+    label_variance: float,
+) -> Tensor:
+    """The loss by torch's operations, for whatever it is given."""
     owner = "matched_binary_cross_entropy_with_logits"
     check_tensors(owner, input=input, target=target, weight=weight, pos_weight=pos_weight)
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
@@ -244,6 +288,107 @@ def matched_binary_cross_entropy_with_logits(
     return _reduced(losses, how, losses.shape)
 
 
+def _fused_cross_entropy(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
+    """The loss by a kernel, or None where there is more to look out for."""
+    logits = _full_precision(input)
+    if logits.dtype not in _FLOATS or not logits.numel():
+        return None
+    if target.dtype is torch.int64 and logits.ndim == 2 and target.shape == logits.shape[:1]:  # nothing to prepare
+        is_soft = False
+    else:
+        is_soft = target.is_floating_point()
+        if target.requires_grad or target.dtype is torch.bool or not logits.ndim:
+            return None
+        if target.shape != (logits.shape if is_soft else _shape_of_rows(logits)):
+            return None
+        logits = _rows(logits)
+        target = _rows(target).to(logits.dtype) if is_soft else target.reshape(-1).long()
+    chosen = _class_kernel(is_soft, logits.shape[1], *options)
+    return None if chosen is None else fused_loss(logits, target, *chosen)
+
+
+@lru_cache(maxsize=64, typed=True)
+def _class_kernel(
+    is_soft: bool,
+    n_classes: int,
+    alpha_eps: float,
+    method: str,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    label_variance: float,
+) -> tuple[LabelKernel | CountKernel, Callable[[Tensor, Tensor], Tensor]] | None:
+    """The kernel for options that are allowed, matched once, and the same loss by torch's operations."""
+    are_allowed = (
+        1 < n_classes < 2**31  # which a kernel counts in 32 bits
+        and method in list(LikelihoodMethod)
+        and 0.0 <= label_smoothing <= 1.0
+        and isinstance(ignore_index, int)
+        and reduction in (Reduction.MEAN, Reduction.SUM)
+    )
+    if not are_allowed or not _are_within_limits(_SQUARES if is_soft else _ROOTS, alpha_eps, label_variance):
+        return None
+    general = partial(
+        _cross_entropy,
+        alpha_eps=alpha_eps,
+        method=method,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+        label_variance=label_variance,
+    )
+    chosen, is_mean = LikelihoodMethod(method), reduction == Reduction.MEAN
+    if is_soft:
+        if chosen is LikelihoodMethod.GAUSS:
+            return None
+        kept, spread = 1.0 - label_smoothing, label_smoothing / n_classes
+        return CountKernel(chosen, is_mean, kept, alpha_eps + spread), general
+    gaussians = LabelGaussians.of_smoothed(
+        chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
+    )
+    kernel = LabelKernel.of_gaussians(gaussians, n_classes=n_classes, is_mean=is_mean, ignore_index=ignore_index)
+    return kernel, general
+
+
+def _fused_binary(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
+    """The loss by a kernel, or None where there is more to look out for."""
+    logits = _full_precision(input)
+    if logits.dtype not in _FLOATS or not logits.numel() or target.requires_grad or target.shape != logits.shape:
+        return None
+    chosen = _binary_kernel(*options)
+    return None if chosen is None else fused_loss(logits, target.to(logits.dtype), *chosen)
+
+
+@lru_cache(maxsize=64, typed=True)
+def _binary_kernel(
+    alpha_eps: float, beta_eps: float | None, method: str, reduction: str, label_variance: float
+) -> tuple[BinaryKernel, Callable[[Tensor, Tensor], Tensor]] | None:
+    """The kernel for options that are allowed, matched once, and the same loss by torch's operations."""
+    beta = alpha_eps if beta_eps is None else beta_eps
+    are_allowed = method in BETA_METHODS and reduction in (Reduction.MEAN, Reduction.SUM)
+    if not are_allowed or not _are_within_limits(_SQUARES, alpha_eps, beta, label_variance):
+        return None
+    general = partial(
+        _binary_cross_entropy,
+        alpha_eps=alpha_eps,
+        beta_eps=beta,
+        method=method,
+        reduction=reduction,
+        label_variance=label_variance,
+    )
+    chosen, curve = LikelihoodMethod(method), None
+    if chosen is LikelihoodMethod.GAUSS:
+        gaussians = BinaryGaussians(0.0, 1.0 / label_variance, 1.0, 1.0 / label_variance)
+    else:
+        gaussians = BinaryGaussians.of_labels(chosen, alpha_eps, beta)
+        curve = partial(beta_curve, alpha_eps, beta, chosen)
+    return BinaryKernel.of_gaussians(gaussians, is_mean=reduction == Reduction.MEAN, curve=curve), general
+
+
+def _are_within_limits(limits: tuple[float, float], *options: float) -> bool:
+    return all(limits[0] <= own <= limits[1] for own in options)
+
+
 def _factor(value: Tensor | None, logits: Tensor, *, name: str, owner: str) -> Tensor | None:
     """A factor in the precision of the logits, whose shape broadcasts to theirs."""
     if value is None:
@@ -269,35 +414,6 @@ def _are_hard(target: Tensor, labels: Tensor) -> bool:
 def _are_0_or_1(labels: Tensor) -> bool:
     """Whether all are, of numbers that are finite."""
     return torch.equal(labels * labels, labels)
-
-
-@lru_cache(maxsize=64, typed=True)
-def _binary_constants(
-    shape: Sequence[int],
-    dtype: torch.dtype,
-    label_shape: Sequence[int],
-    label_dtype: torch.dtype,
-    alpha_eps: float,
-    beta_eps: float | None,
-    method: str,
-    reduction: str,
-    label_variance: float,
-) -> BinaryLabels | None:
-    """The Gaussians of the labels 0 and 1, checked and matched once; None where there is more to look out for."""
-    is_reduced = reduction in (Reduction.MEAN, Reduction.SUM)
-    if label_shape != shape or not label_dtype is dtype in (torch.float32, torch.float64) or not is_reduced:
-        return None
-    numbers = (alpha_eps, label_variance)
-    if method not in BETA_METHODS or not all(isinstance(own, float) and 0.0 < own < math.inf for own in numbers):
-        return None
-    if beta_eps not in (None, alpha_eps):
-        return None
-    if method == LikelihoodMethod.GAUSS:
-        gaussians = BinaryGaussians(0.0, 1.0 / label_variance, 1.0, 1.0 / label_variance)
-    else:  # one precision serves all
-        gaussians = BinaryGaussians.of_labels(LikelihoodMethod(method), alpha_eps, alpha_eps)
-    n = math.prod(shape)
-    return BinaryLabels.of_gaussians(gaussians, n=n, is_mean=reduction == Reduction.MEAN, dtype=dtype) if n else None
 
 
 def _binary_sum(
@@ -334,48 +450,8 @@ def _binary_targets(
         return BinaryGaussians.of_labels(method, alpha_eps, beta_eps).of_hard(labels)
     if are_fixed and not labels.requires_grad:
         with suppress(AssertionError):  # within a mode of torch's that knows no tensors but its own
-            return beta_curve(alpha_eps, beta_eps, method, labels.dtype).of_labels(labels, alpha_eps, beta_eps)
+            return beta_curve(alpha_eps, beta_eps, method, labels.dtype).of_labels(labels)
     return beta_targets(alpha_eps + labels, beta_eps + (1.0 - labels), method)
-
-
-@lru_cache(maxsize=64, typed=True)
-def _class_constants(
-    shape: Sequence[int],
-    dtype: torch.dtype,
-    target_shape: Sequence[int],
-    target_dtype: torch.dtype,
-    alpha_eps: float,
-    method: str,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-    label_variance: float,
-) -> FewLabels | ManyLabels | Counts | None:
-    """What a sum over class indices or probabilities needs, matched once; None where there is more to look out for."""
-    are_allowed = (
-        method in list(LikelihoodMethod)
-        and 0.0 <= label_smoothing <= 1.0
-        and all(isinstance(own, float) and 0.0 < own < math.inf for own in (alpha_eps, label_variance))
-    )
-    is_reduced = reduction in (Reduction.MEAN, Reduction.SUM)
-    if not (are_allowed and is_reduced and len(shape) == 2 and shape[0] > 0 and shape[1] > 1 and dtype in _FLOATS):
-        return None
-    (n_rows, n_classes), chosen = shape, LikelihoodMethod(method)
-    factor = 1.0 / n_rows if reduction == Reduction.MEAN else 1.0
-    if target_dtype is dtype in (torch.float32, torch.float64) and target_shape == shape:
-        if chosen is LikelihoodMethod.GAUSS or label_smoothing != 0.0:
-            return None
-        sizes = {"n_rows": n_rows, "n_classes": n_classes}
-        return Counts.of_method(chosen, alpha_eps, **sizes, factor=factor, dtype=dtype)
-    if target_dtype is not torch.int64 or target_shape != shape[:1] or 0 <= ignore_index < n_classes:
-        return None
-    gaussians = LabelGaussians.of_smoothed(
-        chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
-    )
-    full = torch.float64 if dtype is torch.float64 else torch.float32  # to which logits of half precision are promoted
-    is_table = math.prod(shape) <= _FEW or not _SMALL <= alpha_eps <= _LARGE
-    constants = FewLabels if is_table and n_classes <= _LARGEST_TABLE else ManyLabels
-    return constants.of_gaussians(gaussians, n_classes=n_classes, n_rows=n_rows, factor=factor, dtype=full)
 
 
 def _are_classes(labels: Tensor, n_classes: int) -> bool:

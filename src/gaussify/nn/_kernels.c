@@ -1,0 +1,315 @@
+/* Losses, or their derivatives by the logits, in one pass: what the operations of torch that _squared_error.py calls
+ * one after the other do in a pass each.
+ *
+ * Plain C on addresses of numbers, without torch's or NumPy's headers, so that any compiler can build it and one build
+ * serves all versions of both. _fused.py checks what it hands over; nothing is checked here. */
+
+#define _GNU_SOURCE /* for RTLD_DEFAULT */
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+#include <dlfcn.h>
+#include <float.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where the loader can choose at run time, the instructions that the processor has. */
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
+#define CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define CLONES
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+#define HALF_LOG_2_PI 0.91893853320467274178
+
+enum { VARIATIONAL, LAPLACE, MOMENT, MOMENT_ORI }; /* as in _fused.py */
+
+/* What there is to do. Targets have a number for each logit but for class indices, slopes may be NULL. */
+typedef struct {
+    const void *logits;
+    const int64_t *labels;
+    void *slope;
+    int64_t n_rows, ignore_index;
+    int32_t n_classes;
+    double other_mean, other_scale, own_mean, own_scale, row_constant, factor;
+} LabelTask;
+
+typedef struct {
+    const void *logits, *counts;
+    void *slope;
+    int64_t n;
+    int method;
+    double kept, alpha, factor; /* the concentration of a count is kept * count + alpha */
+} CountTask;
+
+typedef struct {
+    const void *logits, *labels;
+    void *slope;
+    int64_t n;
+    double mean_0, precision_0, constant_0, mean_1, precision_1, constant_1, factor;
+} BinaryTask;
+
+typedef struct {
+    const void *logits, *labels, *coefficients; /* the last (2, N_CURVE, n_pieces) */
+    void *slope;
+    int64_t n, n_pieces;
+    double alpha, beta, first_piece, pieces_per_unit, factor;
+} CurveTask;
+
+#define REAL float
+#define BITS int32_t
+#define NAME(name) name##_float
+#define LARGEST FLT_MAX
+#define SQRT_HALF_BITS 0x3f3504f3
+#define MANTISSA_BITS 23
+#define N_ARTANH 4
+#define N_RECURRENCES 4
+#define N_BERNOULLI 4
+#define N_CURVE 4
+#include "_kernels.h"
+#undef REAL
+#undef BITS
+#undef NAME
+#undef LARGEST
+#undef SQRT_HALF_BITS
+#undef MANTISSA_BITS
+#undef N_ARTANH
+#undef N_RECURRENCES
+#undef N_BERNOULLI
+#undef N_CURVE
+
+#define REAL double
+#define BITS int64_t
+#define NAME(name) name##_double
+#define LARGEST DBL_MAX
+#define SQRT_HALF_BITS 0x3fe6a09e667f3bcd
+#define MANTISSA_BITS 52
+#define N_ARTANH 10
+#define N_RECURRENCES 10
+#define N_BERNOULLI 8
+#define N_CURVE 6
+#include "_kernels.h"
+
+/* --- blocks, in one thread or many -------------------------------------------------------------------------------- */
+
+#define BLOCK 16384 /* logits, about: many enough to be worth a thread */
+
+typedef double (*BlockFunction)(const void *task, int64_t start, int64_t stop, int *odd);
+
+typedef struct {
+    BlockFunction of_block;
+    const void *task;
+    int64_t n, size, n_blocks; /* rows in all and of a block */
+    double *totals;
+    atomic_llong next;
+    atomic_int odd;
+} Work;
+
+static void work_on(void *given)
+{
+    Work *const work = given;
+    for (;;) {
+        const int64_t block = atomic_fetch_add(&work->next, 1);
+        if (block >= work->n_blocks)
+            return;
+        const int64_t start = block * work->size, stop = start + work->size;
+        int odd = 0;
+        work->totals[block] = work->of_block(work->task, start, stop < work->n ? stop : work->n, &odd);
+        if (odd)
+            atomic_store(&work->odd, 1);
+    }
+}
+
+/* What compilers call for '#pragma omp parallel'. It is looked for among what torch has loaded, so that the threads
+ * are torch's own: those of a second OpenMP would wait busily on the same processors. */
+typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned);
+static Parallel parallel;
+
+/* The sum over n rows of a width; blocks are added in their order, so that it does not depend on the threads. */
+static double total_of(BlockFunction of_block, const void *task, int64_t n, int64_t width, unsigned n_threads, int *odd)
+{
+    if (n * width <= 2 * BLOCK) /* without letting go of the interpreter, which may take longer to get back */
+        return of_block(task, 0, n, odd);
+    Work work = {.of_block = of_block, .task = task, .n = n, .size = (BLOCK + width - 1) / width};
+    work.n_blocks = (n + work.size - 1) / work.size;
+    work.totals = malloc((size_t)work.n_blocks * sizeof(double));
+    if (!work.totals)
+        return of_block(task, 0, n, odd);
+    Py_BEGIN_ALLOW_THREADS
+    if (parallel && n_threads > 1)
+        parallel(work_on, &work, n_threads, 0);
+    else
+        work_on(&work);
+    Py_END_ALLOW_THREADS
+    double total = 0.0;
+    for (int64_t block = 0; block < work.n_blocks; block++)
+        total += work.totals[block];
+    free(work.totals);
+    *odd = atomic_load(&work.odd);
+    return total;
+}
+
+/* --- functions of Python ------------------------------------------------------------------------------------------ */
+
+/* Arguments one after the other. */
+typedef struct {
+    PyObject *const *next;
+    Py_ssize_t n_left;
+} Arguments;
+
+static PyObject *next_argument(Arguments *arguments)
+{
+    if (arguments->n_left-- > 0)
+        return *arguments->next++;
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_TypeError, "too few arguments");
+    return NULL;
+}
+
+static int64_t integer(Arguments *arguments)
+{
+    PyObject *own = next_argument(arguments);
+    return own ? PyLong_AsLongLong(own) : 0;
+}
+
+static void *address(Arguments *arguments)
+{
+    PyObject *own = next_argument(arguments);
+    return own ? PyLong_AsVoidPtr(own) : NULL;
+}
+
+static double number(Arguments *arguments)
+{
+    PyObject *own = next_argument(arguments);
+    return own ? PyFloat_AsDouble(own) : 0.0;
+}
+
+/* The loss, or None where labels were not what the function is for. */
+static PyObject *result(double total, int odd)
+{
+    return odd ? Py_NewRef(Py_None) : PyFloat_FromDouble(total);
+}
+
+static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
+{
+    Arguments arguments = {given, n_given};
+    const int is_double = (int)integer(&arguments);
+    const unsigned n_threads = (unsigned)integer(&arguments);
+    LabelTask task;
+    task.logits = address(&arguments);
+    task.labels = address(&arguments);
+    task.slope = address(&arguments);
+    task.n_rows = integer(&arguments);
+    task.n_classes = (int32_t)integer(&arguments);
+    task.factor = number(&arguments);
+    const int is_mean = (int)integer(&arguments);
+    task.ignore_index = integer(&arguments);
+    task.other_mean = number(&arguments);
+    task.other_scale = number(&arguments);
+    task.own_mean = number(&arguments);
+    task.own_scale = number(&arguments);
+    task.row_constant = number(&arguments);
+    if (PyErr_Occurred())
+        return NULL;
+    int64_t n_kept = 0;
+    for (int64_t row = 0; row < task.n_rows; row++)
+        n_kept += task.labels[row] != task.ignore_index;
+    if (is_mean)
+        task.factor /= (double)n_kept;
+    int odd = 0;
+    const double total = total_of(is_double ? label_block_double : label_block_float, &task, task.n_rows,
+                                  task.n_classes, n_threads, &odd);
+    return result(n_kept || !is_mean ? total : NAN, odd);
+}
+
+static PyObject *counts(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
+{
+    Arguments arguments = {given, n_given};
+    const int is_double = (int)integer(&arguments);
+    const unsigned n_threads = (unsigned)integer(&arguments);
+    CountTask task;
+    task.logits = address(&arguments);
+    task.counts = address(&arguments);
+    task.slope = address(&arguments);
+    task.n = integer(&arguments);
+    task.factor = number(&arguments);
+    task.method = (int)integer(&arguments);
+    task.kept = number(&arguments);
+    task.alpha = number(&arguments);
+    if (PyErr_Occurred())
+        return NULL;
+    int odd = 0;
+    const double total =
+        total_of(is_double ? count_block_double : count_block_float, &task, task.n, 1, n_threads, &odd);
+    return result(total + task.factor * (double)task.n * HALF_LOG_2_PI, odd);
+}
+
+static PyObject *binary(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
+{
+    Arguments arguments = {given, n_given};
+    const int is_double = (int)integer(&arguments);
+    const unsigned n_threads = (unsigned)integer(&arguments);
+    BinaryTask task;
+    task.logits = address(&arguments);
+    task.labels = address(&arguments);
+    task.slope = address(&arguments);
+    task.n = integer(&arguments);
+    task.factor = number(&arguments);
+    task.mean_0 = number(&arguments);
+    task.precision_0 = number(&arguments);
+    task.constant_0 = number(&arguments);
+    task.mean_1 = number(&arguments);
+    task.precision_1 = number(&arguments);
+    task.constant_1 = number(&arguments);
+    if (PyErr_Occurred())
+        return NULL;
+    int odd = 0;
+    const double total =
+        total_of(is_double ? binary_block_double : binary_block_float, &task, task.n, 1, n_threads, &odd);
+    return result(total, odd);
+}
+
+static PyObject *curve(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
+{
+    Arguments arguments = {given, n_given};
+    const int is_double = (int)integer(&arguments);
+    const unsigned n_threads = (unsigned)integer(&arguments);
+    CurveTask task;
+    task.logits = address(&arguments);
+    task.labels = address(&arguments);
+    task.slope = address(&arguments);
+    task.n = integer(&arguments);
+    task.factor = number(&arguments);
+    task.coefficients = address(&arguments);
+    task.n_pieces = integer(&arguments);
+    task.alpha = number(&arguments);
+    task.beta = number(&arguments);
+    task.first_piece = number(&arguments);
+    task.pieces_per_unit = number(&arguments);
+    if (PyErr_Occurred())
+        return NULL;
+    int odd = 0;
+    const double total =
+        total_of(is_double ? curve_block_double : curve_block_float, &task, task.n, 1, n_threads, &odd);
+    return result(total + task.factor * (double)task.n * HALF_LOG_2_PI, odd);
+}
+
+static PyMethodDef methods[] = {
+    {"labels", (PyCFunction)(void (*)(void))labels, METH_FASTCALL, "Class indices."},
+    {"counts", (PyCFunction)(void (*)(void))counts, METH_FASTCALL, "Counts or probabilities of classes."},
+    {"binary", (PyCFunction)(void (*)(void))binary, METH_FASTCALL, "Labels that are 0 or 1."},
+    {"curve", (PyCFunction)(void (*)(void))curve, METH_FASTCALL, "Labels from 0 to 1."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kernels", "Losses in one pass.", -1, methods,
+                                        NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kernels(void)
+{
+    parallel = (Parallel)dlsym(RTLD_DEFAULT, "GOMP_parallel");
+    return PyModule_Create(&definition);
+}
