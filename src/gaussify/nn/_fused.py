@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack
+from torch.autograd.function import _SingleLevelFunction
 
 from gaussify.likelihoods import LikelihoodMethod
 from gaussify.nn._targets import PIECE, BetaCurve, BinaryGaussians, LabelGaussians, half_log_variance
@@ -58,8 +59,10 @@ class LabelKernel(NamedTuple):
         grad: float = 1.0,
     ) -> float | None:
         """Return the loss, or write its derivative times ``grad`` into ``slope``; None where labels are no classes."""
-        n_rows, n_classes = logits.shape
-        return _kernels.labels(*_head(logits, labels, slope), n_rows, n_classes, grad, *self.constants)
+        addresses = logits.data_ptr(), labels.data_ptr(), 0 if slope is None else slope.data_ptr()
+        return _kernels.labels(
+            logits.dtype is torch.float64, torch.get_num_threads(), *addresses, *logits.shape, grad, *self.constants
+        )
 
 
 class CountKernel(NamedTuple):
@@ -153,8 +156,9 @@ def are_plain(*tensors: Any) -> bool:
     >>> are_plain(torch.zeros(2)), are_plain(torch.zeros(2, device="meta")), are_plain(0.0)
     (True, False, False)
     """
-    is_seen = torch.compiler.is_compiling() or is_in_torch_dispatch_mode() or torch._C._get_tracing_state() is not None
-    if not HAS_KERNELS or is_seen:
+    if not HAS_KERNELS or torch.compiler.is_compiling():
+        return False
+    if _len_torch_dispatch_stack() or _are_functorch_transforms_active() or _get_tracing_state() is not None:
         return False
     for own in tensors:
         if not (type(own) is Tensor or type(own) is nn.Parameter) or not own.is_cpu or own.layout is not torch.strided:
@@ -167,7 +171,7 @@ def are_plain(*tensors: Any) -> bool:
 def fused_loss(
     logits: Float[Tensor, "*n"], target: Tensor, kernel: Kernel, general: Callable[[Tensor, Tensor], Tensor]
 ) -> Float[Tensor, ""] | None:
-    """Return the loss of plain tensors, or None within torch.func and where labels are out of limits.
+    """Return the loss of plain tensors, or None where labels are out of limits.
 
     ``general`` is the same loss by torch's operations, for derivatives of the derivative.
 
@@ -178,16 +182,16 @@ def fused_loss(
     tensor(3.8379)
     """
     try:
-        return _Fused.apply(logits.contiguous(), target.contiguous(), kernel, general)
-    except RuntimeError:  # of torch.func and of forward mode, which want functions of another kind; of labels
+        return _Fused.apply(logits.contiguous(), target.contiguous(), kernel, general)  # type: ignore[attr-defined]
+    except (_LabelError, NotImplementedError):  # the other of forward mode, which wants functions of another kind
         return None
 
 
-class _LabelError(RuntimeError):
+class _LabelError(Exception):
     """Labels are out of limits, which the general way names."""
 
 
-class _Fused(torch.autograd.Function):
+class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that does for torch.func
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, kernel: Kernel, general: Callable[..., Tensor]) -> Tensor:
         value = kernel(logits, target)

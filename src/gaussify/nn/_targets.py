@@ -128,7 +128,7 @@ def lasting_tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:
     >>> lasting_tensors([1.0, [2.0, 3.0]], torch.float32)
     [tensor(1.), tensor([2., 3.])]
     """
-    with torch.inference_mode(False), _disable_current_modes():
+    with torch.inference_mode(False), _disable_current_modes(), torch._C._DisableFuncTorch():
         return [torch.from_numpy(np.array(part, _NUMPY[dtype])) for part in parts]
 
 

@@ -37,6 +37,7 @@ _ROOTS, _SQUARES = (
     (1e-10, 1e10),
 )  # limits of options, so that roots or squares of theirs are within float32
 _FLOATS = (torch.float32, torch.float64)
+_LOGITS = (*_FLOATS, torch.float16, torch.bfloat16)
 _MANY = 2**15  # logits, for which a choice within a compiled graph is worth its time
 
 __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
@@ -162,7 +163,7 @@ def _cross_entropy(
         losses = squared_errors(logits, mean, precision) + normaliser
         if weight is not None:
             losses = losses * (counts * weight.to(counts)).sum(-1)
-        return _reduced(losses, how, _shape_of_rows(input))
+        return _reduced(losses, how, _shape_of_rows(input.shape))
     labels = _labels(input, target, owner=owner)
     gaussians = LabelGaussians.of_smoothed(
         chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=variance
@@ -290,27 +291,21 @@ def _binary_cross_entropy(
 
 def _fused_cross_entropy(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
     """The loss by a kernel, or None where there is more to look out for."""
-    logits = _full_precision(input)
-    if logits.dtype not in _FLOATS or not logits.numel():
+    chosen = _class_kernel(input.shape, input.dtype, target.shape, target.dtype, *options)
+    if chosen is None or target.requires_grad:
         return None
-    if target.dtype is torch.int64 and logits.ndim == 2 and target.shape == logits.shape[:1]:  # nothing to prepare
-        is_soft = False
-    else:
-        is_soft = target.is_floating_point()
-        if target.requires_grad or target.dtype is torch.bool or not logits.ndim:
-            return None
-        if target.shape != (logits.shape if is_soft else _shape_of_rows(logits)):
-            return None
-        logits = _rows(logits)
-        target = _rows(target).to(logits.dtype) if is_soft else target.reshape(-1).long()
-    chosen = _class_kernel(is_soft, logits.shape[1], *options)
-    return None if chosen is None else fused_loss(logits, target, *chosen)
+    if input.ndim != 2 or input.dtype not in _FLOATS or target.dtype not in (torch.int64, input.dtype):
+        input = _rows(_full_precision(input))
+        target = _rows(target).to(input.dtype) if target.is_floating_point() else target.reshape(-1).long()
+    return fused_loss(input, target, *chosen)
 
 
-@lru_cache(maxsize=64, typed=True)
+@lru_cache(maxsize=256, typed=True)
 def _class_kernel(
-    is_soft: bool,
-    n_classes: int,
+    shape: torch.Size,
+    dtype: torch.dtype,
+    target_shape: torch.Size,
+    target_dtype: torch.dtype,
     alpha_eps: float,
     method: str,
     ignore_index: int,
@@ -318,9 +313,13 @@ def _class_kernel(
     label_smoothing: float,
     label_variance: float,
 ) -> tuple[LabelKernel | CountKernel, Callable[[Tensor, Tensor], Tensor]] | None:
-    """The kernel for options that are allowed, matched once, and the same loss by torch's operations."""
+    """The kernel for tensors and options that are allowed, and the same loss by torch's operations."""
+    if not _are_logits(shape, dtype) or dtype not in _LOGITS or target_dtype is torch.bool or not math.prod(shape):
+        return None
+    n_classes, is_soft = shape[min(1, len(shape) - 1)], target_dtype.is_floating_point
     are_allowed = (
-        1 < n_classes < 2**31  # which a kernel counts in 32 bits
+        n_classes < 2**31  # which a kernel counts in 32 bits
+        and target_shape == (shape if is_soft else _shape_of_rows(shape))
         and method in list(LikelihoodMethod)
         and 0.0 <= label_smoothing <= 1.0
         and isinstance(ignore_index, int)
@@ -352,11 +351,13 @@ def _class_kernel(
 
 def _fused_binary(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
     """The loss by a kernel, or None where there is more to look out for."""
-    logits = _full_precision(input)
-    if logits.dtype not in _FLOATS or not logits.numel() or target.requires_grad or target.shape != logits.shape:
-        return None
     chosen = _binary_kernel(*options)
-    return None if chosen is None else fused_loss(logits, target.to(logits.dtype), *chosen)
+    if chosen is None or input.dtype not in _LOGITS or input.shape != target.shape:
+        return None
+    if not input.numel() or target.requires_grad or target.is_complex():
+        return None
+    logits = input if input.dtype in _FLOATS else _full_precision(input)
+    return fused_loss(logits, target if target.dtype is logits.dtype else target.to(logits.dtype), *chosen)
 
 
 @lru_cache(maxsize=64, typed=True)
@@ -521,12 +522,16 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor[None] if tensor.ndim == 1 else tensor.movedim(1, -1).reshape(-1, tensor.shape[1])
 
 
-def _shape_of_rows(input: Tensor) -> tuple[int, ...]:
-    return () if input.ndim == 1 else (input.shape[0], *input.shape[2:])
+def _shape_of_rows(shape: Sequence[int]) -> tuple[int, ...]:
+    return () if len(shape) == 1 else (shape[0], *shape[2:])
+
+
+def _are_logits(shape: Sequence[int], dtype: torch.dtype) -> bool:
+    return len(shape) > 0 and dtype.is_floating_point and shape[min(1, len(shape) - 1)] > 1
 
 
 def _check_logits(input: Tensor, *, owner: str) -> None:
-    if input.ndim < 1 or not input.is_floating_point() or input.shape[min(1, input.ndim - 1)] < 2:
+    if not _are_logits(input.shape, input.dtype):
         raise InvalidArgumentError(
             f"'input' of {owner} must be logits of shape (c,), (n, c) or (n, c, ...), with c >= 2; got "
             f"{input.dtype} of shape {tuple(input.shape)}."
@@ -534,9 +539,10 @@ def _check_logits(input: Tensor, *, owner: str) -> None:
 
 
 def _labels(input: Tensor, target: Tensor, *, owner: str) -> Tensor:
-    if target.shape != _shape_of_rows(input) or target.dtype is torch.bool:
+    shape = _shape_of_rows(input.shape)
+    if target.shape != shape or target.dtype is torch.bool:
         raise InvalidArgumentError(
-            f"'target' of {owner} must be class indices of shape {_shape_of_rows(input)}, or probabilities of shape "
+            f"'target' of {owner} must be class indices of shape {shape}, or probabilities of shape "
             f"{tuple(input.shape)}; got {target.dtype} of shape {tuple(target.shape)}."
         )
     return target.reshape(-1).long()
