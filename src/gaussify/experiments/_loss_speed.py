@@ -1,21 +1,20 @@
 """What losses cost beside torch's own: forward and backward, alone and as a part of a training step.
 
-Every ratio is of two functions in one interleaved run, each at its best. A loss alone is a few operations on logits: of
-few logits, the time is that of calling them. ``torch.compile`` (``compiled``) makes one operation of each loss, torch's
-and ours. Class indices, probabilities of classes (``soft``: another Gaussian for every row) and binary labels.
+Every ratio is of two functions in one interleaved run, each where it is quiet. A loss alone is a few operations on
+logits: of few logits, the time is that of calling them. ``torch.compile`` (``compiled``) makes one operation of each
+loss, torch's and ours. Class indices, probabilities of classes (``soft``: another Gaussian for every row) and binary
+labels.
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, group
-from gaussify.experiments._timing import best_times
+from gaussify.experiments._timing import quiet_times
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
 _KINDS = {
@@ -23,7 +22,6 @@ _KINDS = {
     "soft": "cross-entropy, of probabilities",
     "binary": "binary cross-entropy",
 }
-_N_IN_A_ROW = 3  # since threads of the other loss are still busy waiting for work at the first
 _PLACES = ("alone", "alone, compiled", "training step")
 
 
@@ -47,10 +45,8 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
         losses = {name: torch.compile(loss) for name, loss in losses.items()}
     n_inputs = settings["n_inputs"] if task["place"] == "training step" else None
     steps = {name: _step(loss, target, n_logits, n_inputs, seed) for name, loss in losses.items()}
-    n_calls = max(1, settings["n_numbers"] // (n_rows * n_logits))
-    runs = {name: partial(_repeat, step, n_calls) for name, step in steps.items()}
-    seconds = best_times(runs, settings["n_repeats"], dict.fromkeys(runs, _N_IN_A_ROW))
-    own, reference = (1e6 * seconds[name] / n_calls for name in ("own", "reference"))
+    seconds = quiet_times(steps, settings["seconds"])
+    own, reference = (1e6 * seconds[name] for name in ("own", "reference"))
     return [
         {"microseconds": round(own, 1), "torch_microseconds": round(reference, 1), "ratio": round(own / reference, 3)}
     ]
@@ -101,11 +97,6 @@ def _step(
     return train
 
 
-def _repeat(step: Callable[[], Any], n_calls: int) -> None:
-    for _ in range(n_calls):
-        step()
-
-
 def _draw(records: list[Record], folder: Path) -> None:
     """Draw the ratio against the number of logits, a panel for each kind of loss."""
     with figure_file(folder, "loss_speed", 1, len(_KINDS), width=11.0, height=3.4) as (_, axes):
@@ -126,9 +117,9 @@ register(
         name="loss-speed",
         title="Losses in place of cross-entropy beside torch's own: time of forward and backward",
         presets={
-            "smoke": {"sizes": [[16, 3]], "n_inputs": 8, "n_numbers": 100, "n_repeats": 2, "compiles": False},
-            "laptop": {"sizes": _SIZES, "n_inputs": 256, "n_numbers": 20_000, "n_repeats": 200, "compiles": True},
-            "paper": {"sizes": _SIZES, "n_inputs": 256, "n_numbers": 1_000_000, "n_repeats": 100, "compiles": True},
+            "smoke": {"sizes": [[16, 3]], "n_inputs": 8, "seconds": 0.01, "compiles": False},
+            "laptop": {"sizes": _SIZES, "n_inputs": 256, "seconds": 5.0, "compiles": True},
+            "paper": {"sizes": _SIZES, "n_inputs": 256, "seconds": 60.0, "compiles": True},
         },
         tasks=_tasks,
         run=_run,

@@ -351,22 +351,37 @@ def _class_kernel(
 
 def _fused_binary(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
     """The loss by a kernel, or None where there is more to look out for."""
-    chosen = _binary_kernel(*options)
-    if chosen is None or input.dtype not in _LOGITS or input.shape != target.shape:
+    chosen = _binary_kernel(input.shape, input.dtype, target.shape, target.dtype, *options)
+    if chosen is None or target.requires_grad:
         return None
-    if not input.numel() or target.requires_grad or target.is_complex():
-        return None
-    logits = input if input.dtype in _FLOATS else _full_precision(input)
-    return fused_loss(logits, target if target.dtype is logits.dtype else target.to(logits.dtype), *chosen)
+    if input.dtype not in _FLOATS or target.dtype is not input.dtype:
+        input = _full_precision(input)
+        target = target.to(input.dtype)
+    return fused_loss(input, target, *chosen)
 
 
-@lru_cache(maxsize=64, typed=True)
+@lru_cache(maxsize=256, typed=True)
 def _binary_kernel(
-    alpha_eps: float, beta_eps: float | None, method: str, reduction: str, label_variance: float
+    shape: torch.Size,
+    dtype: torch.dtype,
+    target_shape: torch.Size,
+    target_dtype: torch.dtype,
+    alpha_eps: float,
+    beta_eps: float | None,
+    method: str,
+    reduction: str,
+    label_variance: float,
 ) -> tuple[BinaryKernel, Callable[[Tensor, Tensor], Tensor]] | None:
-    """The kernel for options that are allowed, matched once, and the same loss by torch's operations."""
+    """The kernel for tensors and options that are allowed, and the same loss by torch's operations."""
     beta = alpha_eps if beta_eps is None else beta_eps
-    are_allowed = method in BETA_METHODS and reduction in (Reduction.MEAN, Reduction.SUM)
+    are_allowed = (
+        dtype in _LOGITS
+        and not target_dtype.is_complex
+        and target_shape == shape
+        and math.prod(shape) > 0
+        and method in BETA_METHODS
+        and reduction in (Reduction.MEAN, Reduction.SUM)
+    )
     if not are_allowed or not _are_within_limits(_SQUARES, alpha_eps, beta, label_variance):
         return None
     general = partial(
