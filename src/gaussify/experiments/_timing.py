@@ -69,7 +69,7 @@ def quiet_times(
             start = time.perf_counter()
             while time.perf_counter() < start + turn:
                 function()
-            own = []
+            own: list[float] = []
             while not own or time.perf_counter() < start + 2.0 * turn:
                 own.append(_seconds_of(function, n_calls) / n_calls)
             times[name] += own

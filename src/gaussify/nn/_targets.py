@@ -324,8 +324,8 @@ def fixed_beta_targets(alpha: float, beta: float, method: LikelihoodMethod) -> t
     return _beta_constants(alpha.hex(), beta.hex(), method.value)
 
 
-def _is_constant(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Have torch.compile call a function once and keep what it returns.
+def is_constant(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a function that torch.compile calls once, keeping what it returns.
 
     Its arguments must be constants, too; a compiler takes the digits of a number (``hex``) for one, not the number.
     """
@@ -400,17 +400,17 @@ def _beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dty
     return BetaCurve(alpha_eps, beta_eps, start, n_pieces, *lasting_tensors([coefficients], dtype))
 
 
-@_is_constant
+@is_constant
 def _curve_constant(alpha_eps: str, beta_eps: str, method: str, dtype: torch.dtype) -> BetaCurve:
     return _beta_curve(float.fromhex(alpha_eps), float.fromhex(beta_eps), LikelihoodMethod(method), dtype)
 
 
-@_is_constant
+@is_constant
 def _gamma_constants(concentration: str, method: str) -> tuple[float, float]:
     return _fixed_gamma(float.fromhex(concentration), LikelihoodMethod(method))
 
 
-@_is_constant
+@is_constant
 def _beta_constants(alpha: str, beta: str, method: str) -> tuple[float, float]:
     return _fixed_beta(float.fromhex(alpha), float.fromhex(beta), LikelihoodMethod(method))
 

@@ -21,7 +21,13 @@ from gaussify._validation import as_concentration, as_floats, as_labels, check_o
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
 from gaussify.nn._fused import BinaryKernel, CountKernel, LabelKernel, are_plain, fused_loss
-from gaussify.nn._squared_error import label_errors, squared_errors
+from gaussify.nn._squared_error import (
+    class_constants,
+    label_errors,
+    squared_errors,
+    traced_count_loss,
+    traced_label_loss,
+)
 from gaussify.nn._targets import (
     BinaryGaussians,
     LabelGaussians,
@@ -102,12 +108,19 @@ def matched_cross_entropy(
     >>> matched_cross_entropy(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), method="laplace")
     tensor(10.3916)
     """
-    are_numbers = type(alpha_eps) is type(label_smoothing) is type(label_variance) is float
-    if are_numbers and weight is None and are_plain(input, target):
-        options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
-        loss = _fused_cross_entropy(input, target, *options)
-        if loss is not None:
-            return loss
+    if type(alpha_eps) is type(label_smoothing) is type(label_variance) is float and weight is None:
+        if torch.compiler.is_compiling():
+            constants = class_constants(alpha_eps, method, ignore_index, reduction, label_smoothing)
+            if constants is not None and input.ndim == 2 and input.dtype in _FLOATS and input.shape[1] > 1:
+                if target.dtype is torch.int64 and target.shape == input.shape[:1]:
+                    return traced_label_loss(input, target, constants)
+                if target.dtype is input.dtype and target.shape == input.shape and not target.requires_grad:
+                    return traced_count_loss(input, target, constants)
+        elif are_plain(input, target):
+            options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
+            loss = _fused_cross_entropy(input, target, *options)
+            if loss is not None:
+                return loss
     return _cross_entropy(
         input,
         target,
