@@ -21,13 +21,7 @@ from gaussify._validation import as_concentration, as_floats, as_labels, check_o
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
 from gaussify.nn._fused import BinaryKernel, CountKernel, LabelKernel, are_plain, fused_loss
-from gaussify.nn._squared_error import (
-    class_constants,
-    label_errors,
-    squared_errors,
-    traced_count_loss,
-    traced_label_loss,
-)
+from gaussify.nn._squared_error import label_errors, squared_errors
 from gaussify.nn._targets import (
     BinaryGaussians,
     LabelGaussians,
@@ -36,6 +30,7 @@ from gaussify.nn._targets import (
     gamma_targets,
     half_log_variance,
 )
+from gaussify.nn._traced import class_constants, traced_count_loss, traced_label_loss
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
 _ROOTS, _SQUARES = (

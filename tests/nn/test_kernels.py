@@ -1,0 +1,232 @@
+"""Kernels in C against the same losses by torch's operations, and whatever must not reach them."""
+
+import math
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing import assert_close
+
+from gaussify.exceptions import InvalidArgumentError
+from gaussify.nn import _fused
+from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
+
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+SINGLE = {"rtol": 1e-5, "atol": 1e-5}
+METHODS = ["variational", "laplace", "moment", "moment-ori"]
+
+
+class OwnTensor(Tensor):
+    """Of which the operations may be anything."""
+
+
+needs_kernels = pytest.mark.skipif(not _fused.HAS_KERNELS, reason="gaussify was installed without a C compiler")
+
+
+def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def targets(kind: str, n: int, c: int, dtype: torch.dtype) -> Tensor:
+    labels = torch.randint(c, (n,), generator=torch.Generator().manual_seed(1))
+    return {
+        "labels": labels,
+        "ignored": torch.where(labels == 0, -100, labels),
+        "probabilities": random(n, c, seed=2).softmax(-1).to(dtype),
+        "counts": (5.0 * random(n, c, seed=2).abs()).floor().to(dtype),
+        "binary": (random(n, c, seed=3) > 0.0).to(dtype),
+        "soft binary": random(n, c, seed=3).sigmoid().to(dtype),
+    }[kind]
+
+
+def loss_of(kind: str):
+    return matched_binary_cross_entropy_with_logits if "binary" in kind else matched_cross_entropy
+
+
+def with_gradient(loss, logits: Tensor) -> tuple[Tensor, Tensor]:
+    logits = logits.detach().requires_grad_()
+    value = loss(logits)
+    return value.detach(), torch.autograd.grad(value, logits)[0]
+
+
+@pytest.fixture
+def no_kernels(monkeypatch):
+    """A switch to torch's operations."""
+    return lambda: monkeypatch.setattr(_fused, "HAS_KERNELS", False)
+
+
+kinds = pytest.mark.parametrize(
+    "kind", ["labels", "ignored", "probabilities", "counts", "binary", "soft binary"], ids=lambda kind: kind
+)
+dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is here")
+def test_kernels_are_built_where_there_is_a_compiler():
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        pytest.skip("Python's headers are not here")
+    assert _fused.HAS_KERNELS
+
+
+@needs_kernels
+@kinds
+@dtypes
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize(("n", "c"), [(7, 3), (40, 2100), (3000, 17)], ids=["few", "wide", "long"])
+def test_kernels_equal_operations(kind, dtype, method, reduction, n, c, no_kernels):
+    if "binary" in kind and method == "moment-ori":
+        pytest.skip("binary labels have no such method")
+    logits, y = 3.0 * random(n, c, dtype=dtype), targets(kind, n, c, dtype)
+
+    def loss(logits: Tensor) -> Tensor:
+        return loss_of(kind)(logits, y, alpha_eps=0.3, method=method, reduction=reduction)
+
+    fused = with_gradient(loss, logits)
+    no_kernels()
+    assert_close(fused, with_gradient(loss, logits), **(EXACT if dtype is torch.float64 else SINGLE))
+
+
+@needs_kernels
+@settings(max_examples=100)
+@given(
+    concentration=st.floats(math.log(1e-10), math.log(1e10)).map(math.exp),
+    count=st.floats(math.log(1e-12), math.log(1e12)).map(math.exp) | st.just(0.0),
+    logit=st.floats(-50.0, 50.0),
+    method=st.sampled_from(METHODS),
+)
+def test_counts_of_any_size_have_the_digits_of_their_precision(concentration, count, logit, method):
+    """The sum of two logits, one with the count and one without, against operations in double precision."""
+    logits, counts = torch.tensor([[logit, -logit]]).double(), torch.tensor([[count, 0.0]]).double()
+    options = {"alpha_eps": concentration, "method": method}
+    exact = matched_cross_entropy(logits, counts, **options, reduction="none")[0]  # by operations
+    assert_close(matched_cross_entropy(logits, counts, **options), exact, rtol=1e-9, atol=1e-9)
+    single = matched_cross_entropy(logits.float(), counts.float(), **options).double()
+    assert_close(single, exact, rtol=1e-4, atol=1e-4)
+
+
+@needs_kernels
+@kinds
+def test_values_do_not_depend_on_the_number_of_threads(kind):
+    logits, y = random(600, 300, dtype=torch.float32), targets(kind, 600, 300, torch.float32)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for n_threads in (1, 2, 3):
+            torch.set_num_threads(n_threads)
+            found.append(with_gradient(lambda f: loss_of(kind)(f, y), logits))
+    finally:
+        torch.set_num_threads(before)
+    assert_close(found[0], found[1], rtol=0.0, atol=0.0)
+    assert_close(found[0], found[2], rtol=0.0, atol=0.0)
+
+
+@kinds
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.T.contiguous().T,
+        lambda x: torch.stack([x, x], -1)[..., 1],
+        lambda x: torch.complex(torch.zeros_like(x), -x).conj().imag,  # whose sign is not in memory
+        lambda x: x.as_subclass(OwnTensor),
+        torch.nn.Parameter,
+    ],
+    ids=["transposed", "strided", "negated", "subclass", "parameter"],
+)
+def test_tensors_of_any_kind_give_the_same(kind, view):
+    logits, y = random(6, 4), targets(kind, 6, 4, torch.float64)
+    expected = loss_of(kind)(logits, y)
+    actual = loss_of(kind)(view(logits), view(y) if y.is_floating_point() else y)
+    assert_close(actual.detach().as_subclass(Tensor), expected, **EXACT)
+
+
+def test_rows_that_share_memory_give_the_same():
+    row = random(1, 4)
+    expected = matched_cross_entropy(row.repeat(5, 1), torch.zeros(5).long())
+    assert_close(matched_cross_entropy(row.expand(5, 4), torch.zeros(1).long().expand(5)), expected, **EXACT)
+
+
+@kinds
+def test_a_traced_loss_is_a_function_of_its_inputs(kind):
+    """Not the number that the traced call had: whoever watches operations sees those of torch."""
+    logits, y = random(6, 4), targets(kind, 6, 4, torch.float64)
+    graph = make_fx(lambda f: loss_of(kind)(f, y))(logits)
+    assert_close(graph(logits + 1.0), loss_of(kind)(logits + 1.0, y), **EXACT)
+
+
+@needs_kernels
+@kinds
+def test_a_graph_that_is_kept_gives_its_derivative_again(kind):
+    logits, y = random(6, 4).requires_grad_(), targets(kind, 6, 4, torch.float64)
+    loss = loss_of(kind)(logits, y)
+    (first,) = torch.autograd.grad(loss, logits, retain_graph=True)
+    expected = first.clone()
+    first.zero_()
+    (second,) = torch.autograd.grad(-2.0 * loss, logits)
+    assert_close(second, -2.0 * expected, **EXACT)
+
+
+@kinds
+def test_a_loss_of_no_consequence_has_no_graph(kind):
+    logits, y = random(6, 4).requires_grad_(), targets(kind, 6, 4, torch.float64)
+    with torch.no_grad():
+        assert not loss_of(kind)(logits, y).requires_grad
+    assert not loss_of(kind)(logits.detach(), y).requires_grad
+
+
+@kinds
+def test_forward_mode_agrees_with_backward(kind):
+    logits, y, direction = random(6, 4), targets(kind, 6, 4, torch.float64), random(6, 4, seed=5)
+    _, gradient = with_gradient(lambda f: loss_of(kind)(f, y), logits)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(logits, direction)
+        tangent = torch.autograd.forward_ad.unpack_dual(loss_of(kind)(dual, y)).tangent
+    assert_close(tangent, (gradient * direction).sum(), **EXACT)
+
+
+def test_a_wrong_label_in_any_block_is_an_error():
+    logits = torch.zeros(5000, 20)
+    for place in (0, 2500, 4999):
+        labels = torch.zeros(5000).long()
+        labels[place] = 20
+        with pytest.raises(InvalidArgumentError, match="Labels"):
+            matched_cross_entropy(logits, labels)
+        counts = torch.zeros(5000, 20)
+        counts[place, 3] = -1.0
+        with pytest.raises(InvalidArgumentError, match="target"):
+            matched_cross_entropy(logits, counts)
+        with pytest.raises(InvalidArgumentError, match="target"):
+            matched_binary_cross_entropy_with_logits(logits, counts)
+
+
+@kinds
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_logits_that_are_no_numbers_give_none(kind, number):
+    logits = torch.zeros(6, 4)
+    logits[3, 1] = number
+    y = targets(kind, 6, 4, torch.float32)
+    if kind == "ignored":
+        y[3] = 2
+    assert not loss_of(kind)(logits, y).isfinite()
+
+
+def test_losses_work_where_kernels_were_not_built():
+    program = (
+        "import sys; sys.modules['gaussify.nn._kernels'] = None\n"
+        "import torch; from gaussify.nn import _fused, MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss\n"
+        "assert not _fused.HAS_KERNELS\n"
+        "logits = torch.zeros(2, 3, requires_grad=True)\n"
+        "MatchedCrossEntropyLoss(3)(logits, torch.tensor([0, 1])).backward()\n"
+        "MatchedBCEWithLogitsLoss()(logits, torch.ones(2, 3)).backward()\n"
+        "print(logits.grad.abs().sum().item() > 0.0)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.stdout.strip() == "True", run.stderr
