@@ -8,7 +8,7 @@ setup(
             "gaussify.nn._kernels",
             ["src/gaussify/nn/_kernels.c"],
             depends=["src/gaussify/nn/_kernels.h"],
-            extra_compile_args=["-O3", "-fopenmp-simd", "-fno-trapping-math"],  # many numbers at once
+            extra_compile_args=["-O3", "-fopenmp-simd", "-fno-trapping-math", "-fwrapv"],
             py_limited_api=True,
             optional=True,  # without a compiler, losses are computed by torch's operations
         )

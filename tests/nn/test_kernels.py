@@ -135,7 +135,7 @@ def test_values_do_not_depend_on_the_number_of_threads(kind):
     [
         lambda x: x.T.contiguous().T,
         lambda x: torch.stack([x, x], -1)[..., 1],
-        lambda x: torch.complex(torch.zeros_like(x), -x).conj().imag,  # whose sign is not in memory
+        lambda x: torch._neg_view(-x),  # whose sign is not in memory
         lambda x: x.as_subclass(OwnTensor),
         torch.nn.Parameter,
     ],
@@ -182,6 +182,74 @@ def test_a_loss_of_no_consequence_has_no_graph(kind):
     assert not loss_of(kind)(logits.detach(), y).requires_grad
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@kinds
+def test_backward_can_be_traced_and_its_tensors_stored_in_any_way(kind):
+    logits, y = random(6, 4).requires_grad_(), targets(kind, 6, 4, torch.float64)
+    expected = with_gradient(lambda f: loss_of(kind)(f, y), logits)[1]
+
+    def transposed(tensor: Tensor) -> Tensor:
+        return tensor.T.contiguous().T if tensor.ndim == 2 else tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(transposed, transposed):
+        loss = loss_of(kind)(logits, y)
+    graph = make_fx(lambda grad: torch.autograd.grad(loss, logits, grad, retain_graph=True)[0])(torch.tensor(1.0))
+    assert_close(graph(torch.tensor(3.0)), 3.0 * expected, **EXACT)
+
+
+@kinds
+def test_labels_may_change_between_forward_and_backward(kind):
+    """In memory that torch does not watch, such as an array that is filled again for each batch."""
+    logits, y = random(6, 4).requires_grad_(), targets(kind, 6, 4, torch.float64)
+    expected = with_gradient(lambda f: loss_of(kind)(f, y), logits)[1]
+    loss = loss_of(kind)(logits, y)
+    y.numpy()[:] = 77
+    assert_close(torch.autograd.grad(loss, logits)[0], expected, **EXACT)
+
+
+@kinds
+def test_labels_of_inference_mode_serve_training(kind):
+    logits, y = random(6, 4).requires_grad_(), targets(kind, 6, 4, torch.float64)
+    with torch.inference_mode():
+        same = y.clone()
+    assert_close(loss_of(kind)(logits, same), loss_of(kind)(logits, y), **EXACT)
+
+
+@kinds
+def test_the_loss_is_where_the_logits_are(kind):
+    logits, y = random(6, 4), targets(kind, 6, 4, torch.float64)
+    with torch.device("meta"):
+        assert loss_of(kind)(logits, y, alpha_eps=0.1234).device.type == "cpu"
+
+
+def test_tensors_without_memory_give_the_loss_of_zeros():
+    zeros, y = torch.zeros(5, 3), torch.tensor([0, 1, 2, 1, 0])
+    assert_close(matched_cross_entropy(torch._efficientzerotensor((5, 3)), y), matched_cross_entropy(zeros, y))
+
+
+def test_options_that_cannot_be_looked_up_are_named():
+    """In a process of its own, where no test looks at types first."""
+    program = (
+        "import torch; from gaussify.exceptions import InvalidArgumentError\n"
+        "from gaussify.nn.functional import matched_cross_entropy\n"
+        "for name, value in {'method': ['laplace'], 'reduction': ['mean'], 'ignore_index': [1]}.items():\n"
+        "    try: matched_cross_entropy(torch.zeros(2, 3), torch.tensor([0, 1]), **{name: value})\n"
+        "    except InvalidArgumentError as error: print(name, repr(name) in str(error))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["method", "True", "reduction", "True", "ignore_index", "True"], run.stderr
+
+
+def test_any_whole_number_may_be_ignored():
+    logits, y = random(6, 4), targets("labels", 6, 4, torch.float64)
+    assert_close(matched_cross_entropy(logits, y, ignore_index=2**70), matched_cross_entropy(logits, y))
+
+
+def test_counts_are_checked_before_they_are_rounded():
+    with pytest.raises(InvalidArgumentError, match="at least 0"):
+        matched_cross_entropy(torch.zeros(2, 3), torch.full((2, 3), -1e-300, dtype=torch.float64))
+
+
 @kinds
 def test_forward_mode_agrees_with_backward(kind):
     logits, y, direction = random(6, 4), targets(kind, 6, 4, torch.float64), random(6, 4, seed=5)
@@ -192,15 +260,16 @@ def test_forward_mode_agrees_with_backward(kind):
     assert_close(tangent, (gradient * direction).sum(), **EXACT)
 
 
-def test_a_wrong_label_in_any_block_is_an_error():
+@pytest.mark.parametrize(("label", "count"), [(20, -1.0), (-1, math.inf), (-(2**40), math.nan)])
+def test_a_wrong_label_in_any_block_is_an_error(label, count):
     logits = torch.zeros(5000, 20)
     for place in (0, 2500, 4999):
         labels = torch.zeros(5000).long()
-        labels[place] = 20
+        labels[place] = label
         with pytest.raises(InvalidArgumentError, match="Labels"):
             matched_cross_entropy(logits, labels)
         counts = torch.zeros(5000, 20)
-        counts[place, 3] = -1.0
+        counts[place, 3] = count
         with pytest.raises(InvalidArgumentError, match="target"):
             matched_cross_entropy(logits, counts)
         with pytest.raises(InvalidArgumentError, match="target"):

@@ -1,4 +1,4 @@
-r"""Losses of all rows as one number, and their derivatives by logits, each in one pass, by kernels in C.
+r"""Losses of all rows as one number, with their derivatives by logits in the same pass, by kernels in C.
 
 Each class holds what a kernel needs for options that are numbers, and calls it. Kernels are for plain tensors of the
 CPU; an installation without a compiler has none, and computes losses by torch's operations.
@@ -56,13 +56,9 @@ class LabelKernel(NamedTuple):
         logits: Float[Tensor, "n c"],
         labels: Int64[Tensor, " n"],
         slope: Float[Tensor, "n c"] | None = None,
-        grad: float = 1.0,
     ) -> float | None:
-        """Return the loss, or write its derivative times ``grad`` into ``slope``; None where labels are no classes."""
-        addresses = logits.data_ptr(), labels.data_ptr(), 0 if slope is None else slope.data_ptr()
-        return _kernels.labels(
-            logits.dtype is torch.float64, torch.get_num_threads(), *addresses, *logits.shape, grad, *self.constants
-        )
+        """Return the loss and write its derivative into ``slope``; None where labels are no classes."""
+        return _kernels.labels(*_head(logits, labels, slope), *logits.shape, *self.constants)
 
 
 class CountKernel(NamedTuple):
@@ -85,11 +81,10 @@ class CountKernel(NamedTuple):
         logits: Float[Tensor, "n c"],
         counts: Float[Tensor, "n c"],
         slope: Float[Tensor, "n c"] | None = None,
-        grad: float = 1.0,
     ) -> float | None:
-        """Return the loss, or write its derivative times ``grad`` into ``slope``; None where counts are no counts."""
+        """Return the loss and write its derivative into ``slope``; None where counts are no counts."""
         n_rows, n_classes = logits.shape
-        factor = grad / n_rows if self.is_mean else grad
+        factor = 1.0 / n_rows if self.is_mean else 1.0
         method = _METHODS[self.method]
         head = _head(logits, counts, slope)
         return _kernels.counts(*head, n_rows * n_classes, factor, method, self.kept, self.alpha_eps)
@@ -124,28 +119,33 @@ class BinaryKernel(NamedTuple):
         logits: Float[Tensor, "*n"],
         labels: Float[Tensor, "*n"],
         slope: Float[Tensor, "*n"] | None = None,
-        grad: float = 1.0,
     ) -> float | None:
-        """Return the loss, or write its derivative times ``grad`` into ``slope``; None for labels out of limits."""
+        """Return the loss and write its derivative into ``slope``; None for labels out of limits."""
         n = logits.numel()
-        factor = grad / n if self.is_mean else grad
+        factor = 1.0 / n if self.is_mean else 1.0
         head = _head(logits, labels, slope)
         value = _kernels.binary(*head, n, factor, *self.constants)
         if value is not None or self.curve is None:
             return value
         alpha_eps, beta_eps, start, n_pieces, coefficients = self.curve(logits.dtype)
-        pieces = n_pieces, alpha_eps, beta_eps, start / PIECE, 1.0 / PIECE
+        pieces = coefficients.shape[1], n_pieces, alpha_eps, beta_eps, start / PIECE, 1.0 / PIECE
         return _kernels.curve(*head, n, factor, coefficients.data_ptr(), *pieces)
 
 
 Kernel = LabelKernel | CountKernel | BinaryKernel
 
 
+class _KernelError(RuntimeError):
+    """There is something that kernels are not for, which the general way does or refuses."""
+
+
 def _head(logits: Tensor, target: Tensor, slope: Tensor | None) -> tuple[bool, int, int, int, int]:
     """The arguments that all kernels begin with."""
-    address = 0 if slope is None else slope.data_ptr()
-    is_double = logits.dtype is torch.float64
-    return is_double, torch.get_num_threads(), logits.data_ptr(), target.data_ptr(), address
+    at_logits, at_target = logits.data_ptr(), target.data_ptr()
+    if not (at_logits and at_target):  # of tensors that torch has without memory, or in another place
+        raise _KernelError
+    at_slope = 0 if slope is None else slope.data_ptr()
+    return logits.dtype is torch.float64, torch.get_num_threads(), at_logits, at_target, at_slope
 
 
 def are_plain(*tensors: Any) -> bool:
@@ -171,7 +171,7 @@ def are_plain(*tensors: Any) -> bool:
 def fused_loss(
     logits: Float[Tensor, "*n"], target: Tensor, kernel: Kernel, general: Callable[[Tensor, Tensor], Tensor]
 ) -> Float[Tensor, ""] | None:
-    """Return the loss of plain tensors, or None where labels are out of limits.
+    """Return the loss of plain tensors, or None where kernels cannot have it.
 
     ``general`` is the same loss by torch's operations, for derivatives of the derivative.
 
@@ -183,34 +183,24 @@ def fused_loss(
     """
     try:
         return _Fused.apply(logits.contiguous(), target.contiguous(), kernel, general)  # type: ignore[attr-defined]
-    except (_LabelError, NotImplementedError):  # the other of forward mode, which wants functions of another kind
+    except RuntimeError:  # of kernels, of forward mode, of labels made in inference mode
         return None
-
-
-class _LabelError(Exception):
-    """Labels are out of limits, which the general way names."""
 
 
 class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that does for torch.func
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, kernel: Kernel, general: Callable[..., Tensor]) -> Tensor:
-        value = kernel(logits, target)
+        slope = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
+        value = kernel(logits, target, slope)
         if value is None:
-            raise _LabelError
-        ctx.save_for_backward(logits, target)
-        ctx.kernel, ctx.general = kernel, general
-        return torch.scalar_tensor(value, dtype=logits.dtype)
+            raise _KernelError
+        ctx.save_for_backward(logits, target, slope)
+        ctx.general = general
+        return torch.scalar_tensor(value, dtype=logits.dtype, device=logits.device)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target = ctx.saved_tensors
+        logits, target, slope = ctx.saved_tensors
         if torch.is_grad_enabled():  # for the derivative of the derivative
             (slope,) = torch.autograd.grad(ctx.general(logits, target), logits, create_graph=True)
-            return slope * grad, None, None, None
-        slope = torch.empty_like(logits)
-        try:
-            ctx.kernel(logits, target, slope, grad.item())
-        except RuntimeError:  # of torch.vmap, where there are many, and none to look at
-            ctx.kernel(logits, target, slope)
-            slope = slope * grad
-        return slope, None, None, None
+        return slope * grad, None, None, None

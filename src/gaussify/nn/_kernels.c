@@ -1,8 +1,9 @@
-/* Losses, or their derivatives by the logits, in one pass: what the operations of torch that _squared_error.py calls
- * one after the other do in a pass each.
+/* Losses and their derivatives by the logits in one pass: what the operations of torch that _squared_error.py calls one
+ * after the other do in a pass each.
  *
  * Plain C on addresses of numbers, without torch's or NumPy's headers, so that any compiler can build it and one build
- * serves all versions of both. _fused.py checks what it hands over; nothing is checked here. */
+ * serves all versions of both. functional.py and _fused.py check what they hand over; nothing but labels is checked
+ * here. */
 
 #define _GNU_SOURCE /* for RTLD_DEFAULT */
 #define Py_LIMITED_API 0x030b0000
@@ -53,9 +54,9 @@ typedef struct {
 } BinaryTask;
 
 typedef struct {
-    const void *logits, *labels, *coefficients; /* the last (2, N_CURVE, n_pieces) */
+    const void *logits, *labels, *coefficients; /* the last (2, n_nodes, n_pieces) */
     void *slope;
-    int64_t n, n_pieces;
+    int64_t n, n_nodes, n_pieces;
     double alpha, beta, first_piece, pieces_per_unit, factor;
 } CurveTask;
 
@@ -204,7 +205,6 @@ static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     task.slope = address(&arguments);
     task.n_rows = integer(&arguments);
     task.n_classes = (int32_t)integer(&arguments);
-    task.factor = number(&arguments);
     const int is_mean = (int)integer(&arguments);
     task.ignore_index = integer(&arguments);
     task.other_mean = number(&arguments);
@@ -217,8 +217,7 @@ static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     int64_t n_kept = 0;
     for (int64_t row = 0; row < task.n_rows; row++)
         n_kept += task.labels[row] != task.ignore_index;
-    if (is_mean)
-        task.factor /= (double)n_kept;
+    task.factor = is_mean ? 1.0 / (double)n_kept : 1.0;
     int odd = 0;
     const double total = total_of(is_double ? label_block_double : label_block_float, &task, task.n_rows,
                                   task.n_classes, n_threads, &odd);
@@ -284,6 +283,7 @@ static PyObject *curve(PyObject *Py_UNUSED(module), PyObject *const *given, Py_s
     task.n = integer(&arguments);
     task.factor = number(&arguments);
     task.coefficients = address(&arguments);
+    task.n_nodes = integer(&arguments);
     task.n_pieces = integer(&arguments);
     task.alpha = number(&arguments);
     task.beta = number(&arguments);

@@ -1,9 +1,8 @@
 /* Losses and their derivatives for one type of numbers; _kernels.c includes this once for each.
  *
- * A block function goes over a part of the logits. Where there is a 'slope', it writes there the derivative of the loss
- * by each logit, times a factor, and returns nothing of use; where there is none, it returns the sum of the losses,
- * times that factor (but for constants, where its comment says so). 'odd' becomes 1 where a label is not what the
- * function is for, and then nothing else has a meaning.
+ * A block function goes once over a part of the logits, returns the sum of the losses (but for constants, where its
+ * comment says so) and, where there is a 'slope', writes there the derivative by each logit. 'odd' becomes 1 where a
+ * label is not what the function is for, and then nothing else has a meaning.
  *
  * A logit f with the Gaussian N(m, 1/p) has the loss p (f - m)^2 / 2 - log(p) / 2 + log(2 pi) / 2.
  */
@@ -110,8 +109,7 @@ INLINE double NAME(labels_of)(const LabelTask *task, int64_t start, int64_t stop
                 const REAL scaled = scale * (f[k] - mean);
                 if (has_slope)
                     slope[k] = (k == label ? own_factor : other_factor) * scaled;
-                else
-                    sum += scaled * scaled;
+                sum += scaled * scaled;
             }
             squares += (double)sum;
         }
@@ -144,8 +142,7 @@ INLINE double NAME(counts_of)(const CountTask *task, int64_t start, int64_t stop
             const REAL residual = f[i] - mean, weighted = precision * residual;
             if (has_slope)
                 slope[i] = factor * weighted;
-            else
-                sum += weighted * residual - log_precision;
+            sum += weighted * residual - log_precision;
             is_odd |= !(counts[i] >= 0) | !(counts[i] <= LARGEST);
         }
         total += (double)sum;
@@ -192,12 +189,10 @@ INLINE double NAME(binary_of)(const BinaryTask *task, int64_t start, int64_t sto
             const REAL y = labels[i];
             const REAL mean = y > 0 ? mean_1 : mean_0, precision = y > 0 ? precision_1 : precision_0;
             const REAL residual = f[i] - mean, weighted = precision * residual;
-            if (has_slope) {
+            if (has_slope)
                 slope[i] = factor * weighted;
-            } else {
-                sum += weighted * residual;
-                ones += y;
-            }
+            sum += weighted * residual;
+            ones += y;
             is_odd |= (y != 0) & (y != 1);
         }
         total += (double)sum;
@@ -224,7 +219,9 @@ INLINE double NAME(curve_of)(const CurveTask *task, int64_t start, int64_t stop,
     const REAL per_unit = (REAL)task->pieces_per_unit, first = (REAL)task->first_piece;
     const int32_t n_pieces = (int32_t)task->n_pieces;
     double total = 0.0;
-    int is_odd = 0;
+    int is_odd = task->n_nodes != N_CURVE; /* of which it reads as many */
+    if (is_odd)
+        stop = start;
     for (; start < stop; start += SHORT_SUM) {
         const int64_t end = start + SHORT_SUM < stop ? start + SHORT_SUM : stop;
         REAL sum = 0;
@@ -244,8 +241,7 @@ INLINE double NAME(curve_of)(const CurveTask *task, int64_t start, int64_t stop,
             const REAL residual = f[i] - mean, weighted = precision * residual;
             if (has_slope)
                 slope[i] = factor * weighted;
-            else
-                sum += weighted * residual - NAME(log_of)(precision);
+            sum += weighted * residual - NAME(log_of)(precision);
             is_odd |= !is_label;
         }
         total += (double)sum;

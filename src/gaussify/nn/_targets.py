@@ -394,7 +394,7 @@ def _beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dty
     logits = start + PIECE * (np.arange(n_pieces)[:, None] + 0.5 + nodes)
     total = 1.0 + alpha_eps + beta_eps
     a, b = lasting_tensors([total / (1.0 + np.exp(sign * logits)) for sign in (-1.0, 1.0)], torch.float64)
-    with _disable_current_modes():
+    with _disable_current_modes(), torch.device("cpu"):
         values = np.array([part.tolist() for part in beta_targets(a, b, method)])  # (2, n_pieces, n_nodes)
     coefficients = np.linalg.inv(np.vander(nodes)) @ values.swapaxes(1, 2)
     return BetaCurve(alpha_eps, beta_eps, start, n_pieces, *lasting_tensors([coefficients], dtype))
@@ -417,14 +417,14 @@ def _beta_constants(alpha: str, beta: str, method: str) -> tuple[float, float]:
 
 @lru_cache
 def _fixed_gamma(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
-    with _disable_current_modes():  # which would give no numbers, such as those of torch.export
+    with _disable_current_modes(), torch.device("cpu"):  # some would give no numbers, such as those of torch.export
         mean, precision = matched_gammas(torch.tensor(concentration, dtype=torch.float64), method)
         return mean.item(), precision.item()
 
 
 @lru_cache
 def _fixed_beta(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
-    with _disable_current_modes():
+    with _disable_current_modes(), torch.device("cpu"):
         a, b = torch.tensor([alpha, beta], dtype=torch.float64)
         mean, precision = beta_targets(a, b, method)
         return mean.item(), precision.item()

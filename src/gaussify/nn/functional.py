@@ -299,7 +299,10 @@ def _binary_cross_entropy(
 
 def _fused_cross_entropy(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
     """The loss by a kernel, or None where there is more to look out for."""
-    chosen = _class_kernel(input.shape, input.dtype, target.shape, target.dtype, *options)
+    try:
+        chosen = _class_kernel(input.shape, input.dtype, target.shape, target.dtype, *options)
+    except TypeError:  # of options that no one can look up
+        return None
     if chosen is None or target.requires_grad:
         return None
     if input.ndim != 2 or input.dtype not in _FLOATS or target.dtype not in (torch.int64, input.dtype):
@@ -326,11 +329,15 @@ def _class_kernel(
         return None
     n_classes, is_soft = shape[min(1, len(shape) - 1)], target_dtype.is_floating_point
     are_allowed = (
-        n_classes < 2**31  # which a kernel counts in 32 bits
+        n_classes < 2**30  # which a kernel counts in 32 bits
+        and not (
+            is_soft and target_dtype.itemsize > max(dtype.itemsize, 4)
+        )  # which are checked before they are rounded
         and target_shape == (shape if is_soft else _shape_of_rows(shape))
         and method in list(LikelihoodMethod)
         and 0.0 <= label_smoothing <= 1.0
         and isinstance(ignore_index, int)
+        and abs(ignore_index) < 2**63
         and reduction in (Reduction.MEAN, Reduction.SUM)
     )
     if not are_allowed or not _are_within_limits(_SQUARES if is_soft else _ROOTS, alpha_eps, label_variance):
@@ -359,7 +366,10 @@ def _class_kernel(
 
 def _fused_binary(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
     """The loss by a kernel, or None where there is more to look out for."""
-    chosen = _binary_kernel(input.shape, input.dtype, target.shape, target.dtype, *options)
+    try:
+        chosen = _binary_kernel(input.shape, input.dtype, target.shape, target.dtype, *options)
+    except TypeError:  # of options that no one can look up
+        return None
     if chosen is None or target.requires_grad:
         return None
     if input.dtype not in _FLOATS or target.dtype is not input.dtype:
