@@ -33,10 +33,8 @@ from gaussify.nn._targets import (
 from gaussify.nn._traced import class_constants, traced_count_loss, traced_label_loss
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
-_ROOTS, _SQUARES = (
-    (1e-35, 1e35),
-    (1e-10, 1e10),
-)  # limits of options, so that roots or squares of theirs are within float32
+_ROOTS = (1e-35, 1e35)  # limits of options of which kernels have the roots within float32
+_SQUARES = (1e-10, 1e10)  # and of those of which they have the squares
 _FLOATS = (torch.float32, torch.float64)
 _LOGITS = (*_FLOATS, torch.float16, torch.bfloat16)
 _MANY = 2**15  # logits, for which a choice within a compiled graph is worth its time
