@@ -24,9 +24,7 @@ except ImportError:
 else:
     HAS_KERNELS = True
 
-_METHODS = {
-    own: i for i, own in enumerate(("variational", "laplace", "moment", "moment-ori"))
-}  # as _kernels.c has them
+_METHODS = {"variational": 0, "laplace": 1, "moment": 2, "moment-ori": 3}  # as _kernels.c has them
 
 
 class LabelKernel(NamedTuple):

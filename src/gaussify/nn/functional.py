@@ -326,11 +326,10 @@ def _class_kernel(
     if not _are_logits(shape, dtype) or dtype not in _LOGITS or target_dtype is torch.bool or not math.prod(shape):
         return None
     n_classes, is_soft = shape[min(1, len(shape) - 1)], target_dtype.is_floating_point
+    is_rounded = is_soft and target_dtype.itemsize > max(dtype.itemsize, 4)  # counts, which are to be checked before
     are_allowed = (
         n_classes < 2**30  # which a kernel counts in 32 bits
-        and not (
-            is_soft and target_dtype.itemsize > max(dtype.itemsize, 4)
-        )  # which are checked before they are rounded
+        and not is_rounded
         and target_shape == (shape if is_soft else _shape_of_rows(shape))
         and method in list(LikelihoodMethod)
         and 0.0 <= label_smoothing <= 1.0
