@@ -1,19 +1,20 @@
 """Losses for torch.compile, with as few names as can be: every name that Python looks up is checked with each call."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gaussify.likelihoods import LikelihoodMethod
-from gaussify.nn._targets import fixed_gamma_targets, half_log_variance, is_constant, plain_gammas
+from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
+from gaussify.nn._targets import PIECE, beta_curve, fixed_gamma_targets, half_log_variance, is_constant, plain_gammas
 
 
 class ClassConstants(NamedTuple):
     """What a compiled loss has as numbers."""
 
+    options: tuple[Any, ...]  # of the operation that computes the same
     method: LikelihoodMethod
     alpha_eps: float
     other_mean: float
@@ -33,7 +34,7 @@ def class_constants(
 
     Examples
     --------
-    >>> class_constants(0.1, "laplace", -100, "mean", 0.0)[1:6]
+    >>> class_constants(0.1, "laplace", -100, "mean", 0.0)[2:7]
     (0.1, -2.3026, 0.0953, 0.1, 1.1)
     """
     return _class_constants(alpha_eps.hex(), method, ignore_index, reduction, label_smoothing.hex())
@@ -57,7 +58,9 @@ def _class_constants(
     chosen = LikelihoodMethod(method)
     other_mean, other_precision = fixed_gamma_targets(number, chosen)
     own_mean, own_precision = fixed_gamma_targets(number + 1.0, chosen)
+    is_mean = reduction == "mean"
     return ClassConstants(
+        options=(number, chosen.value, ignore_index, "mean" if is_mean else "sum", 0.0, 1.0),
         method=chosen,
         alpha_eps=number,
         other_mean=other_mean,
@@ -67,7 +70,7 @@ def _class_constants(
         other_constant=half_log_variance(other_precision),
         own_constant=half_log_variance(own_precision),
         ignore_index=ignore_index,
-        is_mean=reduction == "mean",
+        is_mean=is_mean,
     )
 
 
@@ -109,3 +112,82 @@ def traced_count_loss(
     residual = logits - mean
     total = 0.5 * (precision * residual * residual - log_precision).sum() + logits.numel() * half_log_variance(1.0)
     return total / logits.shape[0] if constants.is_mean else total
+
+
+class BinaryConstants(NamedTuple):
+    """What a compiled loss of binary labels has as numbers, but for the pieces of its curve."""
+
+    options: tuple[Any, ...]  # of the operation that computes the same
+    alpha_eps: float
+    beta_eps: float
+    middle: float  # of the first piece
+    n_pieces: int
+    is_mean: bool
+
+
+def binary_constants(
+    alpha_eps: float, beta_eps: float, method: str, reduction: str, dtype: torch.dtype
+) -> BinaryConstants | None:
+    """Return the numbers, or None where there is more to look out for.
+
+    Examples
+    --------
+    >>> binary_constants(0.1, 0.1, "laplace", "mean", torch.float32)[1:]
+    (0.1, 0.1, -76.2326, 154, True)
+    """
+    return _binary_constants(alpha_eps.hex(), beta_eps.hex(), method, reduction, dtype)
+
+
+@is_constant
+def _binary_constants(
+    alpha_eps: str, beta_eps: str, method: str, reduction: str, dtype: torch.dtype
+) -> BinaryConstants | None:
+    alpha, beta = float.fromhex(alpha_eps), float.fromhex(beta_eps)
+    are_usual = (
+        1e-10 <= alpha <= 1e10
+        and 1e-10 <= beta <= 1e10
+        and reduction in ("mean", "sum")
+        and method in BETA_METHODS
+        and method != LikelihoodMethod.GAUSS
+        and dtype in (torch.float32, torch.float64)
+    )
+    if not are_usual:
+        return None
+    chosen, is_mean = LikelihoodMethod(method), reduction == "mean"
+    curve = beta_curve(alpha, beta, chosen, dtype)
+    options = alpha, beta, chosen.value, "mean" if is_mean else "sum", 1.0
+    return BinaryConstants(options, alpha, beta, curve.start / PIECE + 0.5, curve.n_pieces, is_mean)
+
+
+class TracedBinaryLoss(torch.autograd.Function):
+    """The loss of labels from 0 to 1, and its derivative, the one thing that is kept for backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Float[Tensor, "*n"],
+        labels: Float[Tensor, "*n"],
+        coefficients: Float[Tensor, "2 degree n_pieces"],
+        constants: BinaryConstants,
+    ) -> Float[Tensor, ""]:
+        """Return the loss, by the pieces of a :class:`BetaCurve`."""
+        odds = (labels + constants.alpha_eps) / ((1.0 - labels) + constants.beta_eps)
+        place = odds.log() * (1.0 / PIECE) - constants.middle
+        nearest = place.round().clamp(0.0, constants.n_pieces - 1.0)
+        within = place - nearest
+        own = coefficients[:, :, nearest.int().clamp(0, constants.n_pieces - 1)]  # of NaN, too
+        mean, precision = own[:, 0]
+        for j in range(1, coefficients.shape[1]):  # Horner's scheme, from the highest power down
+            mean, precision = mean * within + own[0, j], precision * within + own[1, j]
+        residual = logits - mean
+        weighted = precision * residual
+        factor = 1.0 / logits.numel() if constants.is_mean else 1.0
+        ctx.save_for_backward(weighted * factor)
+        total = 0.5 * (weighted * residual - precision.log()).sum() + logits.numel() * half_log_variance(1.0)
+        return total * factor
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the derivative."""
+        (slope,) = ctx.saved_tensors
+        return slope * grad, None, None, None

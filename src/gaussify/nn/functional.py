@@ -7,10 +7,8 @@ training then minimises (eq. 4 of the paper) is least squares,
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from enum import StrEnum
-from functools import lru_cache, partial
 from sys import float_info
 from typing import Any
 
@@ -20,7 +18,9 @@ from torch import Tensor
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._fused import BinaryKernel, CountKernel, LabelKernel, are_plain, fused_loss
+from gaussify.nn._choice import FLOATS, Reduction, are_logits, kernel_of_binary, kernel_of_classes, shape_of_rows
+from gaussify.nn._fused import are_plain, fused_loss
+from gaussify.nn._operators import CompiledLoss, may_be_called
 from gaussify.nn._squared_error import label_errors, squared_errors
 from gaussify.nn._targets import (
     BinaryGaussians,
@@ -30,27 +30,18 @@ from gaussify.nn._targets import (
     gamma_targets,
     half_log_variance,
 )
-from gaussify.nn._traced import class_constants, traced_count_loss, traced_label_loss
+from gaussify.nn._traced import (
+    TracedBinaryLoss,
+    binary_constants,
+    class_constants,
+    traced_count_loss,
+    traced_label_loss,
+)
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
-_ROOTS = (1e-35, 1e35)  # limits of options of which kernels have the roots within float32
-_SQUARES = (1e-10, 1e10)  # and of those of which they have the squares
-_FLOATS = (torch.float32, torch.float64)
-_LOGITS = (*_FLOATS, torch.float16, torch.bfloat16)
-_MANY = 2**15  # logits, for which a choice within a compiled graph is worth its time
+_MANY, _MANY_BINARY = 2**15, 3 * 2**10  # logits, for which calling a kernel in a compiled graph is worth its time
 
 __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
-
-
-class Reduction(StrEnum):
-    """What becomes of the losses of all rows."""
-
-    NONE = "none"
-    """One loss a row."""
-    MEAN = "mean"
-    """Their mean, weighted where classes are."""
-    SUM = "sum"
-    """Their sum."""
 
 
 def matched_cross_entropy(
@@ -104,40 +95,35 @@ def matched_cross_entropy(
     if type(alpha_eps) is type(label_smoothing) is type(label_variance) is float and weight is None:
         if torch.compiler.is_compiling():
             constants = class_constants(alpha_eps, method, ignore_index, reduction, label_smoothing)
-            if constants is not None and input.ndim == 2 and input.dtype in _FLOATS and input.shape[1] > 1:
-                if target.dtype is torch.int64 and target.shape == input.shape[:1]:
+            if constants is not None and input.ndim == 2 and input.dtype in FLOATS and input.shape[1] > 1:
+                are_labels = target.dtype is torch.int64 and target.shape == input.shape[:1]
+                are_counts = target.dtype is input.dtype and target.shape == input.shape and not target.requires_grad
+                if (are_labels or are_counts) and input.numel() >= _MANY and may_be_called(input, target):
+                    return CompiledLoss.apply(input.contiguous(), target.contiguous(), False, constants.options)
+                if are_labels:
                     return traced_label_loss(input, target, constants)
-                if target.dtype is input.dtype and target.shape == input.shape and not target.requires_grad:
+                if are_counts:
                     return traced_count_loss(input, target, constants)
         elif are_plain(input, target):
             options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
-            loss = _fused_cross_entropy(input, target, *options)
+            loss = _fused_cross_entropy(input, target, options)
             if loss is not None:
                 return loss
     return _cross_entropy(
-        input,
-        target,
-        weight,
-        alpha_eps=alpha_eps,
-        method=method,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        label_smoothing=label_smoothing,
-        label_variance=label_variance,
+        input, target, alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance, weight
     )
 
 
 def _cross_entropy(
     input: Tensor,
     target: Tensor,
-    weight: Tensor | None = None,
-    *,
     alpha_eps: Any,
     method: str,
     ignore_index: int,
     reduction: str,
     label_smoothing: Any,
     label_variance: float,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """The loss by torch's operations, for whatever it is given."""
     owner = "matched_cross_entropy"
@@ -169,7 +155,7 @@ def _cross_entropy(
         losses = squared_errors(logits, mean, precision) + normaliser
         if weight is not None:
             losses = losses * (counts * weight.to(counts)).sum(-1)
-        return _reduced(losses, how, _shape_of_rows(input.shape))
+        return _reduced(losses, how, shape_of_rows(input.shape))
     labels = _labels(input, target, owner=owner)
     gaussians = LabelGaussians.of_smoothed(
         chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=variance
@@ -230,35 +216,36 @@ def matched_binary_cross_entropy_with_logits(
     >>> matched_binary_cross_entropy_with_logits(torch.tensor([0.5]), torch.tensor([1.0]), method="gauss")
     tensor(1.0439)
     """
-    are_numbers = type(alpha_eps) is type(label_variance) is float and type(beta_eps) in (float, type(None))
-    if are_numbers and weight is None and pos_weight is None and are_plain(input, target):
-        loss = _fused_binary(input, target, alpha_eps, beta_eps, method, reduction, label_variance)
-        if loss is not None:
-            return loss
+    if beta_eps is None:
+        beta_eps = alpha_eps
+    if type(alpha_eps) is type(beta_eps) is type(label_variance) is float and weight is None and pos_weight is None:
+        if torch.compiler.is_compiling():
+            if target.dtype is input.dtype and target.shape == input.shape and may_be_called(input, target):
+                constants = binary_constants(alpha_eps, beta_eps, method, reduction, input.dtype)
+                if constants is not None and input.numel() >= _MANY_BINARY:
+                    return CompiledLoss.apply(input.contiguous(), target.contiguous(), True, constants.options)
+                if constants is not None:
+                    curve = beta_curve(alpha_eps, beta_eps, LikelihoodMethod(method), input.dtype)
+                    return TracedBinaryLoss.apply(input, target, curve.coefficients, constants)
+        elif are_plain(input, target):
+            loss = _fused_binary(input, target, (alpha_eps, beta_eps, method, reduction, label_variance))
+            if loss is not None:
+                return loss
     return _binary_cross_entropy(
-        input,
-        target,
-        weight,
-        pos_weight,
-        alpha_eps=alpha_eps,
-        beta_eps=beta_eps,
-        method=method,
-        reduction=reduction,
-        label_variance=label_variance,
+        input, target, alpha_eps, beta_eps, method, reduction, label_variance, weight, pos_weight
     )
 
 
 def _binary_cross_entropy(
     input: Tensor,
     target: Tensor,
-    weight: Tensor | None = None,
-    pos_weight: Tensor | None = None,
-    *,
     alpha_eps: Any,
     beta_eps: Any,
     method: str,
     reduction: str,
     label_variance: float,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
 ) -> Tensor:
     """The loss by torch's operations, for whatever it is given."""
     owner = "matched_binary_cross_entropy_with_logits"
@@ -276,7 +263,7 @@ def _binary_cross_entropy(
         _factor(own, logits, name=name, owner=owner) for own, name in ((weight, "weight"), (pos_weight, "pos_weight"))
     )
     alpha_eps = _concentration(alpha_eps, like=logits, name="alpha_eps", owner=owner)
-    beta_eps = alpha_eps if beta_eps is None else _concentration(beta_eps, like=logits, name="beta_eps", owner=owner)
+    beta_eps = _concentration(beta_eps, like=logits, name="beta_eps", owner=owner)
     variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
     labels = _checked(target.to(logits.dtype), name="target", owner=owner, minimum=0.0, maximum=1.0)
     are_hard = _are_hard(target, labels)
@@ -295,129 +282,32 @@ def _binary_cross_entropy(
     return _reduced(losses, how, losses.shape)
 
 
-def _fused_cross_entropy(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
+def _fused_cross_entropy(input: Tensor, target: Tensor, options: tuple[Any, ...]) -> Tensor | None:
     """The loss by a kernel, or None where there is more to look out for."""
     try:
-        chosen = _class_kernel(input.shape, input.dtype, target.shape, target.dtype, *options)
+        kernel = kernel_of_classes(input.shape, input.dtype, target.shape, target.dtype, *options)
     except TypeError:  # of options that no one can look up
         return None
-    if chosen is None or target.requires_grad:
+    if kernel is None or target.requires_grad:
         return None
-    if input.ndim != 2 or input.dtype not in _FLOATS or target.dtype not in (torch.int64, input.dtype):
+    if input.ndim != 2 or input.dtype not in FLOATS or target.dtype not in (torch.int64, input.dtype):
         input = _rows(_full_precision(input))
         target = _rows(target).to(input.dtype) if target.is_floating_point() else target.reshape(-1).long()
-    return fused_loss(input, target, *chosen)
+    return fused_loss(input, target, kernel, _cross_entropy, options)
 
 
-@lru_cache(maxsize=256, typed=True)
-def _class_kernel(
-    shape: torch.Size,
-    dtype: torch.dtype,
-    target_shape: torch.Size,
-    target_dtype: torch.dtype,
-    alpha_eps: float,
-    method: str,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-    label_variance: float,
-) -> tuple[LabelKernel | CountKernel, Callable[[Tensor, Tensor], Tensor]] | None:
-    """The kernel for tensors and options that are allowed, and the same loss by torch's operations."""
-    if not _are_logits(shape, dtype) or dtype not in _LOGITS or target_dtype is torch.bool or not math.prod(shape):
-        return None
-    n_classes, is_soft = shape[min(1, len(shape) - 1)], target_dtype.is_floating_point
-    is_rounded = is_soft and target_dtype.itemsize > max(dtype.itemsize, 4)  # counts, which are to be checked before
-    are_allowed = (
-        n_classes < 2**30  # which a kernel counts in 32 bits
-        and not is_rounded
-        and target_shape == (shape if is_soft else _shape_of_rows(shape))
-        and method in list(LikelihoodMethod)
-        and 0.0 <= label_smoothing <= 1.0
-        and isinstance(ignore_index, int)
-        and abs(ignore_index) < 2**63
-        and reduction in (Reduction.MEAN, Reduction.SUM)
-    )
-    if not are_allowed or not _are_within_limits(_SQUARES if is_soft else _ROOTS, alpha_eps, label_variance):
-        return None
-    general = partial(
-        _cross_entropy,
-        alpha_eps=alpha_eps,
-        method=method,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        label_smoothing=label_smoothing,
-        label_variance=label_variance,
-    )
-    chosen, is_mean = LikelihoodMethod(method), reduction == Reduction.MEAN
-    if is_soft:
-        if chosen is LikelihoodMethod.GAUSS:
-            return None
-        kept, spread = 1.0 - label_smoothing, label_smoothing / n_classes
-        return CountKernel(chosen, is_mean, kept, alpha_eps + spread), general
-    gaussians = LabelGaussians.of_smoothed(
-        chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
-    )
-    kernel = LabelKernel.of_gaussians(gaussians, n_classes=n_classes, is_mean=is_mean, ignore_index=ignore_index)
-    return kernel, general
-
-
-def _fused_binary(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
+def _fused_binary(input: Tensor, target: Tensor, options: tuple[Any, ...]) -> Tensor | None:
     """The loss by a kernel, or None where there is more to look out for."""
     try:
-        chosen = _binary_kernel(input.shape, input.dtype, target.shape, target.dtype, *options)
+        kernel = kernel_of_binary(input.shape, input.dtype, target.shape, target.dtype, *options)
     except TypeError:  # of options that no one can look up
         return None
-    if chosen is None or target.requires_grad:
+    if kernel is None or target.requires_grad:
         return None
-    if input.dtype not in _FLOATS or target.dtype is not input.dtype:
+    if input.dtype not in FLOATS or target.dtype is not input.dtype:
         input = _full_precision(input)
         target = target.to(input.dtype)
-    return fused_loss(input, target, *chosen)
-
-
-@lru_cache(maxsize=256, typed=True)
-def _binary_kernel(
-    shape: torch.Size,
-    dtype: torch.dtype,
-    target_shape: torch.Size,
-    target_dtype: torch.dtype,
-    alpha_eps: float,
-    beta_eps: float | None,
-    method: str,
-    reduction: str,
-    label_variance: float,
-) -> tuple[BinaryKernel, Callable[[Tensor, Tensor], Tensor]] | None:
-    """The kernel for tensors and options that are allowed, and the same loss by torch's operations."""
-    beta = alpha_eps if beta_eps is None else beta_eps
-    are_allowed = (
-        dtype in _LOGITS
-        and not target_dtype.is_complex
-        and target_shape == shape
-        and math.prod(shape) > 0
-        and method in BETA_METHODS
-        and reduction in (Reduction.MEAN, Reduction.SUM)
-    )
-    if not are_allowed or not _are_within_limits(_SQUARES, alpha_eps, beta, label_variance):
-        return None
-    general = partial(
-        _binary_cross_entropy,
-        alpha_eps=alpha_eps,
-        beta_eps=beta,
-        method=method,
-        reduction=reduction,
-        label_variance=label_variance,
-    )
-    chosen, curve = LikelihoodMethod(method), None
-    if chosen is LikelihoodMethod.GAUSS:
-        gaussians = BinaryGaussians(0.0, 1.0 / label_variance, 1.0, 1.0 / label_variance)
-    else:
-        gaussians = BinaryGaussians.of_labels(chosen, alpha_eps, beta)
-        curve = partial(beta_curve, alpha_eps, beta, chosen)
-    return BinaryKernel.of_gaussians(gaussians, is_mean=reduction == Reduction.MEAN, curve=curve), general
-
-
-def _are_within_limits(limits: tuple[float, float], *options: float) -> bool:
-    return all(limits[0] <= own <= limits[1] for own in options)
+    return fused_loss(input, target, kernel, _binary_cross_entropy, options)
 
 
 def _factor(value: Tensor | None, logits: Tensor, *, name: str, owner: str) -> Tensor | None:
@@ -465,10 +355,6 @@ def _binary_sum(
     def squares(*parts: Tensor) -> Tensor:
         return squared_errors(*(part.reshape(1, -1) for part in parts))[0]
 
-    are_fixed = isinstance(alpha_eps, float) and isinstance(beta_eps, float) and not labels.requires_grad
-    if torch.compiler.is_compiling() and not are_hard and are_fixed and labels.is_cpu and labels.numel() >= _MANY:
-        # floats that are 0 and 1, as a rule, which cost half as much and can be looked at in the graph
-        return torch.cond((labels * labels == labels).all(), of_hard, of_any, (logits, labels))
     return (of_hard if are_hard else of_any)(logits, labels)
 
 
@@ -552,16 +438,8 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor[None] if tensor.ndim == 1 else tensor.movedim(1, -1).reshape(-1, tensor.shape[1])
 
 
-def _shape_of_rows(shape: Sequence[int]) -> tuple[int, ...]:
-    return () if len(shape) == 1 else (shape[0], *shape[2:])
-
-
-def _are_logits(shape: Sequence[int], dtype: torch.dtype) -> bool:
-    return len(shape) > 0 and dtype.is_floating_point and shape[min(1, len(shape) - 1)] > 1
-
-
 def _check_logits(input: Tensor, *, owner: str) -> None:
-    if not _are_logits(input.shape, input.dtype):
+    if not are_logits(input.shape, input.dtype):
         raise InvalidArgumentError(
             f"'input' of {owner} must be logits of shape (c,), (n, c) or (n, c, ...), with c >= 2; got "
             f"{input.dtype} of shape {tuple(input.shape)}."
@@ -569,7 +447,7 @@ def _check_logits(input: Tensor, *, owner: str) -> None:
 
 
 def _labels(input: Tensor, target: Tensor, *, owner: str) -> Tensor:
-    shape = _shape_of_rows(input.shape)
+    shape = shape_of_rows(input.shape)
     if target.shape != shape or target.dtype is torch.bool:
         raise InvalidArgumentError(
             f"'target' of {owner} must be class indices of shape {shape}, or probabilities of shape "

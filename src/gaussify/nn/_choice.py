@@ -1,0 +1,126 @@
+"""Which kernel serves tensors and options, if one does."""
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import lru_cache, partial
+
+import torch
+
+from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
+from gaussify.nn._fused import Kernel, binary_kernel, count_kernel, label_kernel
+from gaussify.nn._targets import BinaryGaussians, LabelGaussians, beta_curve
+
+FLOATS = (torch.float32, torch.float64)
+_LOGITS = (*FLOATS, torch.float16, torch.bfloat16)
+_ROOTS = (1e-35, 1e35)  # limits of options of which kernels have the roots within float32
+_SQUARES = (1e-10, 1e10)  # and of those of which they have the squares
+
+
+class Reduction(StrEnum):
+    """What becomes of the losses of all rows."""
+
+    NONE = "none"
+    """One loss a row."""
+    MEAN = "mean"
+    """Their mean, weighted where classes are."""
+    SUM = "sum"
+    """Their sum."""
+
+
+@lru_cache(maxsize=256, typed=True)
+def kernel_of_classes(
+    shape: torch.Size,
+    dtype: torch.dtype,
+    target_shape: torch.Size,
+    target_dtype: torch.dtype,
+    alpha_eps: float,
+    method: str,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    label_variance: float,
+) -> Kernel | None:
+    """Return the kernel for logits, and class indices or counts, in full precision; None where none is for them."""
+    size = math.prod(shape)
+    if not are_logits(shape, dtype) or dtype not in _LOGITS or target_dtype is torch.bool or not size:
+        return None
+    n_classes, is_soft = shape[min(1, len(shape) - 1)], target_dtype.is_floating_point
+    is_rounded = is_soft and target_dtype.itemsize > max(dtype.itemsize, 4)  # counts, which are to be checked before
+    are_allowed = (
+        n_classes < 2**30  # which a kernel counts in 32 bits
+        and not is_rounded
+        and target_shape == (shape if is_soft else shape_of_rows(shape))
+        and method in list(LikelihoodMethod)
+        and 0.0 <= label_smoothing <= 1.0
+        and isinstance(ignore_index, int)
+        and abs(ignore_index) < 2**63
+        and reduction in (Reduction.MEAN, Reduction.SUM)
+    )
+    if not are_allowed or not _are_within_limits(_SQUARES if is_soft else _ROOTS, alpha_eps, label_variance):
+        return None
+    chosen, n_rows, is_mean = LikelihoodMethod(method), size // n_classes, reduction == Reduction.MEAN
+    full = _full_dtype(dtype)
+    if is_soft:
+        if chosen is LikelihoodMethod.GAUSS:
+            return None
+        kept, spread = 1.0 - label_smoothing, label_smoothing / n_classes
+        return count_kernel(
+            chosen, full, n_rows=n_rows, n_classes=n_classes, is_mean=is_mean, kept=kept, alpha_eps=alpha_eps + spread
+        )
+    gaussians = LabelGaussians.of_smoothed(
+        chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
+    )
+    return label_kernel(gaussians, full, n_rows=n_rows, n_classes=n_classes, is_mean=is_mean, ignore_index=ignore_index)
+
+
+@lru_cache(maxsize=256, typed=True)
+def kernel_of_binary(
+    shape: torch.Size,
+    dtype: torch.dtype,
+    target_shape: torch.Size,
+    target_dtype: torch.dtype,
+    alpha_eps: float,
+    beta_eps: float | None,
+    method: str,
+    reduction: str,
+    label_variance: float,
+) -> Kernel | None:
+    """Return the kernel for logits and binary labels in full precision; None where none is for them."""
+    beta = alpha_eps if beta_eps is None else beta_eps
+    size = math.prod(shape)
+    are_allowed = (
+        dtype in _LOGITS
+        and not target_dtype.is_complex
+        and target_shape == shape
+        and size > 0
+        and method in BETA_METHODS
+        and reduction in (Reduction.MEAN, Reduction.SUM)
+    )
+    if not are_allowed or not _are_within_limits(_SQUARES, alpha_eps, beta, label_variance):
+        return None
+    chosen, full, is_mean = LikelihoodMethod(method), _full_dtype(dtype), reduction == Reduction.MEAN
+    if chosen is LikelihoodMethod.GAUSS:
+        gaussians = BinaryGaussians(0.0, 1.0 / label_variance, 1.0, 1.0 / label_variance)
+        return binary_kernel(gaussians, full, n=size, is_mean=is_mean)
+    gaussians = BinaryGaussians.of_labels(chosen, alpha_eps, beta)
+    curve = partial(beta_curve, alpha_eps, beta, chosen)
+    return binary_kernel(gaussians, full, n=size, is_mean=is_mean, curve=curve)
+
+
+def are_logits(shape: Sequence[int], dtype: torch.dtype) -> bool:
+    """Return whether there is a logit for each of at least two classes."""
+    return len(shape) > 0 and dtype.is_floating_point and shape[min(1, len(shape) - 1)] > 1
+
+
+def shape_of_rows(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of logits (c,), (n, c) or (n, c, ...) without their classes."""
+    return () if len(shape) == 1 else (shape[0], *shape[2:])
+
+
+def _are_within_limits(limits: tuple[float, float], *options: float) -> bool:
+    return all(limits[0] <= own <= limits[1] for own in options)
+
+
+def _full_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype is torch.float64 else torch.float32
