@@ -198,6 +198,37 @@ def test_backward_can_be_traced_and_its_tensors_stored_in_any_way(kind):
 
 
 @kinds
+def test_a_loss_that_backward_began_with_may_be_traced(kind):
+    """Where the number one is not to become a part of the graph."""
+    logits, y = random(6, 4).requires_grad_(), targets(kind, 6, 4, torch.float64)
+    expected = with_gradient(lambda f: loss_of(kind)(f, y), logits)[1]
+    loss = loss_of(kind)(logits, y)
+    graph = make_fx(lambda grad: torch.autograd.grad(loss, logits, grad)[0])(torch.tensor(1.0).double())
+    assert_close(graph(torch.tensor(3.0).double()), 3.0 * expected, **EXACT)
+
+
+@kinds
+def test_derivatives_of_many_at_once(kind):
+    logits, y = random(6, 4).requires_grad_(), targets(kind, 6, 4, torch.float64)
+    expected = with_gradient(lambda f: loss_of(kind)(f, y), logits)[1]
+    loss, factors = loss_of(kind)(logits, y), torch.tensor([1.0, 2.0]).double()
+    (found,) = torch.autograd.grad(loss, logits, factors, is_grads_batched=True)
+    assert_close(found, factors[:, None, None] * expected, **EXACT)
+
+
+@needs_kernels
+@kinds
+def test_a_derivative_is_not_shared_with_whoever_gets_it(kind):
+    logits, y = random(6, 4).requires_grad_(), targets(kind, 6, 4, torch.float64)
+    inner = logits * 1.0
+    inner.register_hook(lambda grad: grad.mul_(2.0))
+    loss = loss_of(kind)(inner, y)
+    found = [torch.autograd.grad(loss, logits, retain_graph=keep)[0] for keep in (True, True, False)]
+    expected = 2.0 * with_gradient(lambda f: loss_of(kind)(f, y), logits)[1]
+    assert_close(found, [expected] * 3, **EXACT)
+
+
+@kinds
 def test_labels_may_change_between_forward_and_backward(kind):
     """In memory that torch does not watch, such as an array that is filled again for each batch."""
     logits, y = random(6, 4).requires_grad_(), targets(kind, 6, 4, torch.float64)

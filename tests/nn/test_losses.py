@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -383,7 +384,9 @@ def test_a_vocabulary_needs_no_table_of_all_classes(method, per_class, soft):
 
 WHOLE, BROKEN = {"backend": "aot_eager", "fullgraph": True}, {"backend": "aot_eager"}
 IGNORED, SOFT_BINARY = torch.tensor([0, -100, 1, 2, -100]), 0.2 + 0.6 * BINARY
-MANY_BINARY = torch.linspace(0.0, 1.0, 35_000)  # of which a compiled graph chooses its way
+MANY_BINARY = torch.linspace(0.0, 1.0, 9_000)  # for which a compiled graph calls a kernel, as for these
+MANY_LABELS = torch.arange(400) % 100
+MANY_SOFT = torch.linspace(0.0, 1.0, 40_000).reshape(400, 100) ** 4
 
 
 def learnt(*alpha_eps: float) -> nn.Parameter:
@@ -417,6 +420,27 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
             ("hard", MANY_BINARY.round(), "gauss"),
         ]
     },
+    **{
+        f"few-{name}-binary-{method}-{reduction}": [(MatchedBCEWithLogitsLoss(0.2, 0.3, method, reduction), y, WHOLE)]
+        for name, y in {"hard": BINARY, "soft": SOFT_BINARY}.items()
+        for method in ("variational", "laplace", "moment")
+        for reduction in ("mean", "sum")
+    },
+    **{
+        f"many-{name}-{method}": [(MatchedCrossEntropyLoss(100, 0.2, method, reduction), y, WHOLE)]
+        for name, y in {
+            "labels": MANY_LABELS,
+            "ignored": torch.where(MANY_LABELS == 7, -100, MANY_LABELS),
+            "soft": MANY_SOFT,
+        }.items()
+        for method, reduction in {"variational": "mean", "moment": "sum"}.items()
+    },
+    "binary-batches-of-several-sizes": [
+        (MatchedBCEWithLogitsLoss(0.2), MANY_BINARY[:n], WHOLE) for n in (5, 9_000, 8_500, 3, 2_000)
+    ],
+    "label-batches-of-several-sizes": [
+        (MatchedCrossEntropyLoss(100, 0.2), MANY_LABELS[:n], WHOLE) for n in (5, 400, 390, 3)
+    ],
     "batches-of-several-sizes": [(MatchedCrossEntropyLoss(3), LABELS[:n], WHOLE) for n in (5, 4, 3, 1)],
     **{
         f"several-numbers-of-classes-smoothed-{smoothing}": [
@@ -436,23 +460,44 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
     "learnt": [(MatchedCrossEntropyLoss(3, learnt(0.3, 0.1, 2.0)), LABELS, BROKEN)],
     "learnt-binary": [(MatchedBCEWithLogitsLoss(learnt(0.3), learnt(0.2)), SOFT_BINARY, BROKEN)],
 }
+WRONG = {  # labels of compiled losses, which give no number
+    "wrong-few": (MatchedBCEWithLogitsLoss(), torch.tensor([0.0, 2.0, 1.0])),
+    "wrong-not-a-number": (MatchedBCEWithLogitsLoss(), torch.tensor([0.0, math.nan, 1.0])),
+    "wrong-many": (MatchedBCEWithLogitsLoss(), torch.linspace(0.0, 1.1, 9_000)),
+    "wrong-labels": (MatchedCrossEntropyLoss(100), MANY_LABELS + 1),
+    "wrong-counts": (MatchedCrossEntropyLoss(100), MANY_SOFT - 0.01),
+}
+WITHIN_FUNCTIONS = {"functions-few": MANY_BINARY[:5], "functions-many": MANY_BINARY}
 BY_DEFAULT = {
     "default": [(MatchedCrossEntropyLoss(3, 0.2), y, {"fullgraph": True}) for y in (LABELS, SOFT)],
     "default-binary": [(MatchedBCEWithLogitsLoss(0.2), y, {"fullgraph": True}) for y in (BINARY.long(), SOFT_BINARY)],
     "default-many-binary": [
         (MatchedBCEWithLogitsLoss(0.2), y, {"fullgraph": True}) for y in (MANY_BINARY.round(), MANY_BINARY)
     ],
+    "default-many": [(MatchedCrossEntropyLoss(100, 0.2), y, {"fullgraph": True}) for y in (MANY_LABELS, MANY_SOFT)],
 }
+
+
+def logits_for(loss: nn.Module, y: Tensor) -> Tensor:
+    return random_logits(len(y), *([loss.n_classes] if isinstance(loss, MatchedCrossEntropyLoss) else []))
 
 
 def difference_when_compiled(case: str) -> str:
     """What is wrong with values and gradients of a case, nothing at best."""
     torch._dynamo.reset()
     try:
-        for loss, y, options in (COMPILED | BY_DEFAULT)[case]:
-            logits = random_logits(len(y), *([loss.n_classes] if isinstance(loss, MatchedCrossEntropyLoss) else []))
-            plain, compiled = (with_gradients(f, logits, y) for f in (loss, torch.compile(loss, **options)))
+        for loss, y, options in (COMPILED | BY_DEFAULT).get(case, []):
+            plain, compiled = (
+                with_gradients(f, logits_for(loss, y), y) for f in (loss, torch.compile(loss, **options))
+            )
             assert_close(compiled, plain, rtol=1e-5, atol=1e-6)
+        if case in WRONG:
+            loss, y = WRONG[case]
+            assert torch.compile(loss, **WHOLE)(logits_for(loss, y), y).isnan()
+        if case in WITHIN_FUNCTIONS:
+            y = WITHIN_FUNCTIONS[case].expand(2, -1)
+            gradients, logits = torch.vmap(torch.func.grad(MatchedBCEWithLogitsLoss(0.2))), random_logits(*y.shape)
+            assert_close(torch.compile(gradients, **WHOLE)(logits, y), gradients(logits, y), rtol=1e-5, atol=1e-6)
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:1000]
     return ""
@@ -465,12 +510,32 @@ def differences_when_compiled(cases: Iterable[str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def differences() -> dict[str, str]:
-    return differences_when_compiled(COMPILED)
+    return differences_when_compiled([*COMPILED, *WRONG, *WITHIN_FUNCTIONS])
 
 
 @pytest.mark.parametrize("case", COMPILED)
 def test_a_compiled_loss_equals_the_plain_one(case, differences):
     assert differences[case] == ""
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_labels_of_compiled_losses_give_no_number(case, differences):
+    assert differences[case] == ""
+
+
+@pytest.mark.parametrize("case", WITHIN_FUNCTIONS)
+def test_a_compiled_graph_may_hold_functions_of_the_binary_loss(case, differences):
+    assert differences[case] == ""
+
+
+def test_a_weight_may_be_learnt():
+    loss, logits = MatchedCrossEntropyLoss(3), random_logits(5, 3)
+    expected = MatchedCrossEntropyLoss(3, weight=WEIGHT)(logits, LABELS)
+    loss.weight = None
+    del loss.weight
+    loss.weight = nn.Parameter(WEIGHT)
+    assert_close(loss(logits, LABELS), expected)
+    assert torch.autograd.grad(loss(logits, LABELS), loss.weight)[0].abs().sum() > 0.0
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import lru_cache, partial
 
 import torch
+from torch import Tensor
 
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
 from gaussify.nn._fused import Kernel, binary_kernel, count_kernel, label_kernel
@@ -64,14 +65,19 @@ def kernel_of_classes(
     if is_soft:
         if chosen is LikelihoodMethod.GAUSS:
             return None
-        kept, spread = 1.0 - label_smoothing, label_smoothing / n_classes
-        return count_kernel(
-            chosen, full, n_rows=n_rows, n_classes=n_classes, is_mean=is_mean, kept=kept, alpha_eps=alpha_eps + spread
+        kept, alpha = 1.0 - label_smoothing, alpha_eps + label_smoothing / n_classes
+        kernel = count_kernel(
+            chosen, full, n_rows=n_rows, n_classes=n_classes, is_mean=is_mean, kept=kept, alpha_eps=alpha
         )
-    gaussians = LabelGaussians.of_smoothed(
-        chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
-    )
-    return label_kernel(gaussians, full, n_rows=n_rows, n_classes=n_classes, is_mean=is_mean, ignore_index=ignore_index)
+    else:
+        gaussians = LabelGaussians.of_smoothed(
+            chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
+        )
+        kernel = label_kernel(
+            gaussians, full, n_rows=n_rows, n_classes=n_classes, is_mean=is_mean, ignore_index=ignore_index
+        )
+    is_ready = len(shape) == 2 and dtype is full and target_dtype is (dtype if is_soft else torch.int64)
+    return kernel._replace(prepare=None if is_ready else _as_rows)
 
 
 @lru_cache(maxsize=256, typed=True)
@@ -81,13 +87,12 @@ def kernel_of_binary(
     target_shape: torch.Size,
     target_dtype: torch.dtype,
     alpha_eps: float,
-    beta_eps: float | None,
+    beta_eps: float,
     method: str,
     reduction: str,
     label_variance: float,
 ) -> Kernel | None:
     """Return the kernel for logits and binary labels in full precision; None where none is for them."""
-    beta = alpha_eps if beta_eps is None else beta_eps
     size = math.prod(shape)
     are_allowed = (
         dtype in _LOGITS
@@ -97,15 +102,18 @@ def kernel_of_binary(
         and method in BETA_METHODS
         and reduction in (Reduction.MEAN, Reduction.SUM)
     )
-    if not are_allowed or not _are_within_limits(_SQUARES, alpha_eps, beta, label_variance):
+    if not are_allowed or not _are_within_limits(_SQUARES, alpha_eps, beta_eps, label_variance):
         return None
     chosen, full, is_mean = LikelihoodMethod(method), _full_dtype(dtype), reduction == Reduction.MEAN
+    curve = None
     if chosen is LikelihoodMethod.GAUSS:
         gaussians = BinaryGaussians(0.0, 1.0 / label_variance, 1.0, 1.0 / label_variance)
-        return binary_kernel(gaussians, full, n=size, is_mean=is_mean)
-    gaussians = BinaryGaussians.of_labels(chosen, alpha_eps, beta)
-    curve = partial(beta_curve, alpha_eps, beta, chosen)
-    return binary_kernel(gaussians, full, n=size, is_mean=is_mean, curve=curve)
+    else:
+        gaussians = BinaryGaussians.of_labels(chosen, alpha_eps, beta_eps)
+        curve = partial(beta_curve, alpha_eps, beta_eps, chosen)
+    is_ready = target_dtype is dtype is full
+    kernel = binary_kernel(gaussians, full, n=size, is_mean=is_mean, curve=curve)
+    return kernel._replace(prepare=None if is_ready else _as_floats)
 
 
 def are_logits(shape: Sequence[int], dtype: torch.dtype) -> bool:
@@ -116,6 +124,28 @@ def are_logits(shape: Sequence[int], dtype: torch.dtype) -> bool:
 def shape_of_rows(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of logits (c,), (n, c) or (n, c, ...) without their classes."""
     return () if len(shape) == 1 else (shape[0], *shape[2:])
+
+
+def full_precision(input: Tensor) -> Tensor:
+    """Return float32 at least: squares of residuals leave the range of float16, and the digits of bfloat16."""
+    return input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+
+
+def rows_of(tensor: Tensor) -> Tensor:
+    """Return (c,), (n, c) or (n, c, ...) as (rows, c)."""
+    if tensor.ndim == 2:
+        return tensor
+    return tensor[None] if tensor.ndim == 1 else tensor.movedim(1, -1).reshape(-1, tensor.shape[1])
+
+
+def _as_rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    logits = rows_of(full_precision(input))
+    return logits, rows_of(target).to(logits.dtype) if target.is_floating_point() else target.reshape(-1).long()
+
+
+def _as_floats(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    logits = full_precision(input)
+    return logits, target.to(logits.dtype)
 
 
 def _are_within_limits(limits: tuple[float, float], *options: float) -> bool:

@@ -25,7 +25,7 @@ except ImportError:
 else:
     HAS_KERNELS = True
 
-_CPU = torch.device("cpu")
+_CPU, _PLAIN = torch.device("cpu"), (Tensor, nn.Parameter)
 _METHODS = {"variational": 0, "laplace": 1, "moment": 2, "moment-ori": 3}  # as _kernels.c has them
 
 
@@ -36,6 +36,9 @@ class Kernel(NamedTuple):
     is_double: bool
     task: tuple[float, ...]
     otherwise: Callable[..., float | None] | None = None  # for labels that this one is not for
+    prepare: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = (
+        None  # for tensors that are not as it needs them
+    )
 
     def __call__(self, logits: Tensor, target: Tensor, slope: Tensor | None = None) -> float | None:
         """Return the loss and write its derivative into ``slope``; None where labels are not what they should be."""
@@ -131,50 +134,45 @@ class KernelError(RuntimeError):
     """There is something that kernels are not for, which the general way does or refuses."""
 
 
-def are_plain(*tensors: Any) -> bool:
-    """Return whether kernels may look at the numbers of tensors, and no one else wants to see what is done with them.
-
-    Examples
-    --------
-    >>> are_plain(torch.zeros(2)), are_plain(torch.zeros(2, device="meta")), are_plain(0.0)
-    (True, False, False)
-    """
-    if not HAS_KERNELS or _is_watched():
-        return False
-    for own in tensors:
-        if not (type(own) is Tensor or type(own) is nn.Parameter) or not own.is_cpu or own.layout is not torch.strided:
-            return False
-        if own.is_neg():  # which has another sign in memory
-            return False
-    return True
-
-
-def _is_watched() -> bool:
-    """Whether someone records operations, to whom a number that is taken out of a tensor would be a constant."""
-    return bool(_len_torch_dispatch_stack() or _are_functorch_transforms_active() or _get_tracing_state() is not None)
-
-
 def fused_loss(
-    logits: Float[Tensor, "*n"],
+    input: Tensor,
     target: Tensor,
-    kernel: Kernel,
+    choose: Callable[..., Kernel | None],
     general: Callable[..., Tensor],
-    options: tuple[Any, ...] = (),
+    options: tuple[Any, ...],
 ) -> Float[Tensor, ""] | None:
-    """Return the loss of plain tensors, or None where kernels cannot have it.
+    """Return the loss by the kernel that is chosen for shapes, types and options; None where none can have it.
 
-    ``general(logits, target, *options)`` is the same loss by torch's operations, for derivatives of the derivative.
+    Kernels look at the numbers of plain tensors, where no one else wants to see what is done with them.
+    ``general(input, target, *options)`` is the same loss by torch's operations, for derivatives of the derivative. All
+    of it is in one function, since among the other operations of a training step every call of Python's takes its time.
 
     Examples
     --------
-    >>> rows = {"n_rows": 1, "n_classes": 2, "is_mean": True}
-    >>> kernel = count_kernel(LikelihoodMethod.LAPLACE, torch.float32, **rows, kept=1.0, alpha_eps=1.0)
-    >>> fused_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), kernel, general=torch.add)
+    >>> def choose(shape, dtype, target_shape, target_dtype, alpha_eps):
+    ...     rows = {"n_rows": shape[0], "n_classes": shape[1], "is_mean": True}
+    ...     return count_kernel(LikelihoodMethod.LAPLACE, dtype, **rows, kept=1.0, alpha_eps=alpha_eps)
+    >>> fused_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), choose, torch.add, (1.0,))
     tensor(3.8379)
+    >>> fused_loss(torch.zeros(1, 2, device="meta"), torch.tensor([[0.0, 0.0]]), choose, torch.add, (1.0,))
     """
+    if not HAS_KERNELS or type(input) not in _PLAIN or type(target) not in _PLAIN:
+        return None
+    if _len_torch_dispatch_stack() or _are_functorch_transforms_active() or _get_tracing_state() is not None:
+        return None
+    if not (input.is_cpu and target.is_cpu) or input.is_neg() or target.is_neg():  # which have other signs in memory
+        return None
     try:
-        return _Fused.apply(logits.contiguous(), target.contiguous(), kernel, general, options)  # type: ignore[attr-defined]
-    except RuntimeError:  # of kernels, of forward mode, of labels made in inference mode
+        kernel = choose(input.shape, input.dtype, target.shape, target.dtype, *options)
+    except TypeError:  # of options that no one can look up
+        return None
+    if kernel is None or target.requires_grad:
+        return None
+    try:
+        if kernel.prepare is not None:
+            input, target = kernel.prepare(input, target)
+        return _Fused.apply(input.contiguous(), target.contiguous(), kernel, general, options)  # type: ignore[attr-defined]
+    except RuntimeError:  # of kernels, of layouts without memory, of forward mode, of labels made in inference mode
         return None
 
 
@@ -208,8 +206,8 @@ class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that
 
 def _is_one(grad: Tensor) -> bool:
     """Whether the loss is what backward began with, as a rule."""
-    if torch.compiler.is_compiling() or _is_watched():
-        return False
+    if torch.compiler.is_compiling() or _len_torch_dispatch_stack() or _are_functorch_transforms_active():
+        return False  # where a number that is taken out of a tensor would be a constant
     try:
         return grad.item() == 1.0
     except RuntimeError:  # of many at once, by is_grads_batched

@@ -53,16 +53,14 @@ for _name in ("class_loss", "binary_loss"):
     torch.library.register_fake(f"gaussify::{_name}", lambda *_: None, lib=_LIBRARY)
 
 
-def may_be_called(logits: Tensor, target: Tensor) -> bool:
-    """Return whether compiled graphs of these tensors may call kernels."""
-    return (
-        _fused.HAS_KERNELS
-        and logits.is_cpu
-        and target.is_cpu
-        and not target.requires_grad
-        and not torch.compiler.is_exporting()
-        and not _are_functorch_transforms_active()
-    )
+def is_whole() -> bool:
+    """Return whether what is compiled now stays with torch, and derivatives are those of ``backward`` alone."""
+    return not (torch.compiler.is_exporting() or _are_functorch_transforms_active())
+
+
+def may_be_called() -> bool:
+    """Return whether what is compiled now may call kernels."""
+    return _fused.HAS_KERNELS and is_whole()
 
 
 class CompiledLoss(torch.autograd.Function):

@@ -8,13 +8,17 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
+from gaussify.nn._operators import CompiledLoss, is_whole, may_be_called
 from gaussify.nn._targets import PIECE, beta_curve, fixed_gamma_targets, half_log_variance, is_constant, plain_gammas
+
+_MANY, _MANY_BINARY = 2**15, 2**13  # logits, for which calling a kernel in a compiled graph is worth its time
 
 
 class ClassConstants(NamedTuple):
     """What a compiled loss has as numbers."""
 
-    options: tuple[Any, ...]  # of the operation that computes the same
+    n_many: float  # logits, from which on an operation is called that computes the same
+    options: tuple[Any, ...]  # of that operation
     method: LikelihoodMethod
     alpha_eps: float
     other_mean: float
@@ -34,7 +38,7 @@ def class_constants(
 
     Examples
     --------
-    >>> class_constants(0.1, "laplace", -100, "mean", 0.0)[2:7]
+    >>> class_constants(0.1, "laplace", -100, "mean", 0.0)[3:8]
     (0.1, -2.3026, 0.0953, 0.1, 1.1)
     """
     return _class_constants(alpha_eps.hex(), method, ignore_index, reduction, label_smoothing.hex())
@@ -60,6 +64,7 @@ def _class_constants(
     own_mean, own_precision = fixed_gamma_targets(number + 1.0, chosen)
     is_mean = reduction == "mean"
     return ClassConstants(
+        n_many=_MANY if may_be_called() else math.inf,
         options=(number, chosen.value, ignore_index, "mean" if is_mean else "sum", 0.0, 1.0),
         method=chosen,
         alpha_eps=number,
@@ -86,6 +91,8 @@ def traced_label_loss(
     tensor(3.2)
     """
     n_classes = logits.shape[1]
+    if logits.numel() >= constants.n_many and logits.is_cpu:
+        return CompiledLoss.apply(logits.contiguous(), labels.contiguous(), False, constants.options)
     is_own = labels.unsqueeze(1) == torch.arange(n_classes, device=logits.device)
     residual = torch.where(is_own, logits - constants.own_mean, logits - constants.other_mean)
     weighted = torch.where(is_own, constants.own_precision * residual, constants.other_precision * residual)
@@ -108,6 +115,8 @@ def traced_count_loss(
     >>> traced_count_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), constants)  # 2 + log(2 pi)
     tensor(3.8379)
     """
+    if logits.numel() >= constants.n_many and logits.is_cpu:
+        return CompiledLoss.apply(logits.contiguous(), counts.contiguous(), False, constants.options)
     mean, precision, log_precision = plain_gammas(counts + constants.alpha_eps, constants.method)
     residual = logits - mean
     total = 0.5 * (precision * residual * residual - log_precision).sum() + logits.numel() * half_log_variance(1.0)
@@ -115,13 +124,17 @@ def traced_count_loss(
 
 
 class BinaryConstants(NamedTuple):
-    """What a compiled loss of binary labels has as numbers, but for the pieces of its curve."""
+    """What a compiled loss of binary labels has as numbers, and the pieces of a :class:`BetaCurve`."""
 
-    options: tuple[Any, ...]  # of the operation that computes the same
+    n_many: float  # logits, from which on an operation is called that computes the same
+    options: tuple[Any, ...]  # of that operation
     alpha_eps: float
     beta_eps: float
+    pieces_per_unit: float
     middle: float  # of the first piece
-    n_pieces: int
+    last_piece: int
+    coefficients: Float[Tensor, "2 degree n_pieces"]
+    constant: float  # of each logit
     is_mean: bool
 
 
@@ -132,8 +145,8 @@ def binary_constants(
 
     Examples
     --------
-    >>> binary_constants(0.1, 0.1, "laplace", "mean", torch.float32)[1:]
-    (0.1, 0.1, -76.2326, 154, True)
+    >>> binary_constants(0.1, 0.1, "laplace", "mean", torch.float32)[2:7]
+    (0.1, 0.1, 32.0, -76.2326, 153)
     """
     return _binary_constants(alpha_eps.hex(), beta_eps.hex(), method, reduction, dtype)
 
@@ -150,16 +163,43 @@ def _binary_constants(
         and method in BETA_METHODS
         and method != LikelihoodMethod.GAUSS
         and dtype in (torch.float32, torch.float64)
+        and is_whole()
     )
     if not are_usual:
         return None
     chosen, is_mean = LikelihoodMethod(method), reduction == "mean"
     curve = beta_curve(alpha, beta, chosen, dtype)
-    options = alpha, beta, chosen.value, "mean" if is_mean else "sum", 1.0
-    return BinaryConstants(options, alpha, beta, curve.start / PIECE + 0.5, curve.n_pieces, is_mean)
+    return BinaryConstants(
+        n_many=_MANY_BINARY if may_be_called() else math.inf,
+        options=(alpha, beta, chosen.value, "mean" if is_mean else "sum", 1.0),
+        alpha_eps=alpha,
+        beta_eps=beta,
+        pieces_per_unit=1.0 / PIECE,
+        middle=curve.start / PIECE + 0.5,
+        last_piece=curve.n_pieces - 1,
+        coefficients=curve.coefficients,
+        constant=half_log_variance(1.0),
+        is_mean=is_mean,
+    )
 
 
-class TracedBinaryLoss(torch.autograd.Function):
+def traced_binary_loss(
+    logits: Float[Tensor, "*n"], labels: Float[Tensor, "*n"], constants: BinaryConstants
+) -> Float[Tensor, ""]:
+    """Return the loss of binary labels from 0 to 1 on the CPU.
+
+    Examples
+    --------
+    >>> constants = binary_constants(0.1, 0.1, "variational", "mean", torch.float32)
+    >>> traced_binary_loss(torch.tensor([3.0, -2.0]), torch.tensor([1.0, 0.0]), constants)
+    tensor(3.1774)
+    """
+    if logits.numel() >= constants.n_many:
+        return CompiledLoss.apply(logits.contiguous(), labels.contiguous(), True, constants.options)
+    return _CurveLoss.apply(logits, labels, constants.coefficients, constants)
+
+
+class _CurveLoss(torch.autograd.Function):
     """The loss of labels from 0 to 1, and its derivative, the one thing that is kept for backward."""
 
     @staticmethod
@@ -170,12 +210,11 @@ class TracedBinaryLoss(torch.autograd.Function):
         coefficients: Float[Tensor, "2 degree n_pieces"],
         constants: BinaryConstants,
     ) -> Float[Tensor, ""]:
-        """Return the loss, by the pieces of a :class:`BetaCurve`."""
         odds = (labels + constants.alpha_eps) / ((1.0 - labels) + constants.beta_eps)
-        place = odds.log() * (1.0 / PIECE) - constants.middle
-        nearest = place.round().clamp(0.0, constants.n_pieces - 1.0)
+        place = odds.log() * constants.pieces_per_unit - constants.middle
+        nearest = place.round().clamp(0.0, constants.last_piece)
         within = place - nearest
-        own = coefficients[:, :, nearest.int().clamp(0, constants.n_pieces - 1)]  # of NaN, too
+        own = coefficients[:, :, nearest.int().clamp(0, constants.last_piece)]  # of NaN, too
         mean, precision = own[:, 0]
         for j in range(1, coefficients.shape[1]):  # Horner's scheme, from the highest power down
             mean, precision = mean * within + own[0, j], precision * within + own[1, j]
@@ -183,11 +222,10 @@ class TracedBinaryLoss(torch.autograd.Function):
         weighted = precision * residual
         factor = 1.0 / logits.numel() if constants.is_mean else 1.0
         ctx.save_for_backward(weighted * factor)
-        total = 0.5 * (weighted * residual - precision.log()).sum() + logits.numel() * half_log_variance(1.0)
+        total = 0.5 * (weighted * residual - precision.log()).sum() + logits.numel() * constants.constant
         return total * factor
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the derivative."""
         (slope,) = ctx.saved_tensors
         return slope * grad, None, None, None

@@ -18,9 +18,17 @@ from torch import Tensor
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._choice import FLOATS, Reduction, are_logits, kernel_of_binary, kernel_of_classes, shape_of_rows
-from gaussify.nn._fused import are_plain, fused_loss
-from gaussify.nn._operators import CompiledLoss, may_be_called
+from gaussify.nn._choice import (
+    FLOATS,
+    Reduction,
+    are_logits,
+    full_precision,
+    kernel_of_binary,
+    kernel_of_classes,
+    rows_of,
+    shape_of_rows,
+)
+from gaussify.nn._fused import fused_loss
 from gaussify.nn._squared_error import label_errors, squared_errors
 from gaussify.nn._targets import (
     BinaryGaussians,
@@ -31,15 +39,14 @@ from gaussify.nn._targets import (
     half_log_variance,
 )
 from gaussify.nn._traced import (
-    TracedBinaryLoss,
     binary_constants,
     class_constants,
+    traced_binary_loss,
     traced_count_loss,
     traced_label_loss,
 )
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
-_MANY, _MANY_BINARY = 2**15, 3 * 2**10  # logits, for which calling a kernel in a compiled graph is worth its time
 
 __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
 
@@ -96,17 +103,13 @@ def matched_cross_entropy(
         if torch.compiler.is_compiling():
             constants = class_constants(alpha_eps, method, ignore_index, reduction, label_smoothing)
             if constants is not None and input.ndim == 2 and input.dtype in FLOATS and input.shape[1] > 1:
-                are_labels = target.dtype is torch.int64 and target.shape == input.shape[:1]
-                are_counts = target.dtype is input.dtype and target.shape == input.shape and not target.requires_grad
-                if (are_labels or are_counts) and input.numel() >= _MANY and may_be_called(input, target):
-                    return CompiledLoss.apply(input.contiguous(), target.contiguous(), False, constants.options)
-                if are_labels:
+                if target.dtype is torch.int64 and target.shape == input.shape[:1]:
                     return traced_label_loss(input, target, constants)
-                if are_counts:
+                if target.dtype is input.dtype and target.shape == input.shape and not target.requires_grad:
                     return traced_count_loss(input, target, constants)
-        elif are_plain(input, target):
+        else:
             options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
-            loss = _fused_cross_entropy(input, target, options)
+            loss = fused_loss(input, target, kernel_of_classes, _cross_entropy, options)
             if loss is not None:
                 return loss
     return _cross_entropy(
@@ -133,7 +136,7 @@ def _cross_entropy(
     how = check_option(reduction, Reduction, name="reduction", owner=owner)
     label_smoothing = as_fraction(label_smoothing, owner=owner)
     _check_logits(input, owner=owner)
-    logits = _rows(_full_precision(input))  # (n, c)
+    logits = rows_of(full_precision(input))  # (n, c)
     n_classes = logits.shape[1]
     alpha_eps = _concentration(alpha_eps, like=logits, name="alpha_eps", owner=owner, sizes=(n_classes,))
     variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
@@ -220,15 +223,18 @@ def matched_binary_cross_entropy_with_logits(
         beta_eps = alpha_eps
     if type(alpha_eps) is type(beta_eps) is type(label_variance) is float and weight is None and pos_weight is None:
         if torch.compiler.is_compiling():
-            if target.dtype is input.dtype and target.shape == input.shape and may_be_called(input, target):
+            if (
+                target.dtype is input.dtype
+                and target.shape == input.shape
+                and input.is_cpu
+                and not target.requires_grad
+            ):
                 constants = binary_constants(alpha_eps, beta_eps, method, reduction, input.dtype)
-                if constants is not None and input.numel() >= _MANY_BINARY:
-                    return CompiledLoss.apply(input.contiguous(), target.contiguous(), True, constants.options)
                 if constants is not None:
-                    curve = beta_curve(alpha_eps, beta_eps, LikelihoodMethod(method), input.dtype)
-                    return TracedBinaryLoss.apply(input, target, curve.coefficients, constants)
-        elif are_plain(input, target):
-            loss = _fused_binary(input, target, (alpha_eps, beta_eps, method, reduction, label_variance))
+                    return traced_binary_loss(input, target, constants)
+        else:
+            options = alpha_eps, beta_eps, method, reduction, label_variance
+            loss = fused_loss(input, target, kernel_of_binary, _binary_cross_entropy, options)
             if loss is not None:
                 return loss
     return _binary_cross_entropy(
@@ -258,7 +264,7 @@ def _binary_cross_entropy(
         )
     if not input.is_floating_point():
         raise InvalidArgumentError(f"'input' of {owner} must be logits in floating point; got {input.dtype}.")
-    logits = _full_precision(input)
+    logits = full_precision(input)
     weight, pos_weight = (
         _factor(own, logits, name=name, owner=owner) for own, name in ((weight, "weight"), (pos_weight, "pos_weight"))
     )
@@ -280,34 +286,6 @@ def _binary_cross_entropy(
     if pos_weight is not None:
         losses = losses * (1.0 + labels * (pos_weight - 1.0))
     return _reduced(losses, how, losses.shape)
-
-
-def _fused_cross_entropy(input: Tensor, target: Tensor, options: tuple[Any, ...]) -> Tensor | None:
-    """The loss by a kernel, or None where there is more to look out for."""
-    try:
-        kernel = kernel_of_classes(input.shape, input.dtype, target.shape, target.dtype, *options)
-    except TypeError:  # of options that no one can look up
-        return None
-    if kernel is None or target.requires_grad:
-        return None
-    if input.ndim != 2 or input.dtype not in FLOATS or target.dtype not in (torch.int64, input.dtype):
-        input = _rows(_full_precision(input))
-        target = _rows(target).to(input.dtype) if target.is_floating_point() else target.reshape(-1).long()
-    return fused_loss(input, target, kernel, _cross_entropy, options)
-
-
-def _fused_binary(input: Tensor, target: Tensor, options: tuple[Any, ...]) -> Tensor | None:
-    """The loss by a kernel, or None where there is more to look out for."""
-    try:
-        kernel = kernel_of_binary(input.shape, input.dtype, target.shape, target.dtype, *options)
-    except TypeError:  # of options that no one can look up
-        return None
-    if kernel is None or target.requires_grad:
-        return None
-    if input.dtype not in FLOATS or target.dtype is not input.dtype:
-        input = _full_precision(input)
-        target = target.to(input.dtype)
-    return fused_loss(input, target, kernel, _binary_cross_entropy, options)
 
 
 def _factor(value: Tensor | None, logits: Tensor, *, name: str, owner: str) -> Tensor | None:
@@ -426,18 +404,6 @@ def _checked(values: Tensor, *, name: str, owner: str, minimum: float, maximum: 
     return torch.where((values >= minimum) & (values <= top), values, torch.nan)
 
 
-def _full_precision(input: Tensor) -> Tensor:
-    """Squares of residuals leave the range of float16, and the digits of bfloat16."""
-    return input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-
-
-def _rows(tensor: Tensor) -> Tensor:
-    """From (c,), (n, c) or (n, c, ...) to (rows, c)."""
-    if tensor.ndim == 2:
-        return tensor
-    return tensor[None] if tensor.ndim == 1 else tensor.movedim(1, -1).reshape(-1, tensor.shape[1])
-
-
 def _check_logits(input: Tensor, *, owner: str) -> None:
     if not are_logits(input.shape, input.dtype):
         raise InvalidArgumentError(
@@ -462,7 +428,7 @@ def _soft_counts(input: Tensor, target: Tensor, label_smoothing: float, *, owner
             f"'target' of {owner}, as it has {target.dtype}, must be probabilities of shape {tuple(input.shape)}; got "
             f"shape {tuple(target.shape)}. Class indices are integers."
         )
-    counts = _checked(_rows(_full_precision(target)), name="target", owner=owner, minimum=0.0)
+    counts = _checked(rows_of(full_precision(target)), name="target", owner=owner, minimum=0.0)
     return counts if label_smoothing == 0.0 else (1.0 - label_smoothing) * counts + label_smoothing / counts.shape[1]
 
 
