@@ -30,7 +30,7 @@ test: check  ## everything that continuous integration runs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow"
 
 test-all: check  ## the default tests and the slow ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --hypothesis-profile=thorough
 
 docs: $(STAMP)  ## the documentation as HTML in docs/_build/html, with every example run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"

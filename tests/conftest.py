@@ -7,7 +7,8 @@ from hypothesis import settings
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 # the machine is noisy: no deadline, and the same examples each time
-settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=200)  # of 'make test-all'
 settings.load_profile("repeatable")
 
 

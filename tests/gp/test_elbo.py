@@ -261,6 +261,7 @@ def test_a_logistic_likelihood_learns_two_numbers():
     assert model.predict_latent(X[:2])[0].shape == (2, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"batch_size": 30}, {"expectation": 16}], ids=["batches", "samples"])
 def test_batches_and_samples_learn_much_the_same(iris, options):
     X, y, X_test, _ = iris

@@ -204,6 +204,7 @@ def test_what_a_round_gives_does_not_change_with_the_next(problem):
     assert all(torch.equal(a, b) for a, b in zip(problem[2][0].parameters(), kernel.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_samples_of_half_of_the_rows_learn_what_all_rows_do(problem):
     all_rows = list(learn(problem, max_iter=50))[-1]
     half = list(learn(problem, max_iter=150, batch_size=150))[-1]
@@ -225,6 +226,7 @@ def test_the_value_of_a_round_is_the_bound_over_all_rows(problem):
         assert found.report.value == pytest.approx(next(learn(own, max_iter=0)).report.value, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_alpha_eps_goes_as_far_with_samples(problem):
     rows, family, start = problem
     far = (rows, family._replace(alpha_eps=torch.tensor(0.02, dtype=torch.float64)), start)
@@ -330,6 +332,7 @@ def test_a_sample_of_rare_classes_alone_is_not_held_out():
     assert np.isfinite(GPClassifier(n_inducing=2, sample_size=1, max_iter=2).fit(X[:5], labels).score_)
 
 
+@pytest.mark.slow
 def test_each_method_begins_as_it_would_alone():
     common = MANY | {"max_iter": 4}
     alone = [GPClassifier(**common, method=m).fit(X, Y) for m in ("variational", "moment", "laplace", "moment-ori")]
@@ -400,7 +403,7 @@ def test_few_rows_which_all_take_part_do_not_end_it(monkeypatch):
     assert model.n_iter_ > 0
 
 
-@pytest.mark.parametrize("n_inducing", [None, 10], ids=["exact", "sparse"])
+@pytest.mark.parametrize("n_inducing", [pytest.param(None, marks=pytest.mark.slow), 10], ids=["exact", "sparse"])
 def test_the_method_is_that_of_largest_bound(n_inducing):
     features, labels = load_iris(return_X_y=True)
     common = {"n_inducing": n_inducing, "objective": "elbo", "max_iter": 15}

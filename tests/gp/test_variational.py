@@ -264,6 +264,7 @@ def test_the_optimum_is_a_fixed_point_above_what_matching_gives(likelihood):
         assert matched < best
 
 
+@pytest.mark.slow
 @likelihoods
 def test_both_optimizers_end_at_the_same_bound(likelihood):
     rows, start = problem(likelihood.n_classes), some_start(likelihood)

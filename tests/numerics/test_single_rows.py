@@ -57,7 +57,7 @@ def random_batch(n: int, n_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @given(row=rows())
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 @example(row=(np.zeros(3), np.zeros(3)))
 @example(row=(np.array([1.0, 0.0, -2.0]), np.array([0.2, 0.0, 0.249])))
 @example(row=(np.array([1.0, 0.0, -2.0]), np.array([0.25, 0.0, 8.99])))
@@ -83,7 +83,7 @@ def test_a_row_of_two_classes_agrees_with_the_batch(row):
 
 
 @given(mean=MEANS, variance=VARIANCES | st.floats(0.0, 1e6))
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 @example(mean=-60.0, variance=60.0)
 @example(mean=0.0, variance=6.25)
 @example(mean=-1000.0, variance=0.0)
