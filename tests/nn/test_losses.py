@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gaussify import SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.nn import MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
+from gaussify.nn._fused import HAS_KERNELS
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
 
 BETA_MATCHES = ["laplace", "variational", "moment"]
@@ -393,6 +395,30 @@ def learnt(*alpha_eps: float) -> nn.Parameter:
     return nn.Parameter(torch.tensor(alpha_eps).squeeze())
 
 
+class OfFunction(nn.Module):
+    """A loss by its function, whose options are plain words and numbers."""
+
+    def __init__(self, function: Callable[..., Tensor], n_classes: int | None = None, **options: Any) -> None:
+        super().__init__()
+        self.function, self.n_classes, self.options = function, n_classes, options
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        return self.function(logits, y, **self.options)
+
+
+class OfSomeRows(nn.Module):
+    """A loss of rows whose number is not known before."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss, self.n_classes = loss, getattr(loss, "n_classes", None)
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        rows = logits.reshape(len(y), -1)[:, 0] > 0.0
+        return self.loss(logits[rows], y[rows])
+
+
+DYNAMIC = WHOLE | {"dynamic": True}
 COMPILED = {  # each case: losses to compile, one after the other, with targets and options of torch.compile
     **{f"index-{method}": [(MatchedCrossEntropyLoss(3, 0.2, method), LABELS, WHOLE)] for method in ("moment", "gauss")},
     **{f"soft-{method}": [(MatchedCrossEntropyLoss(3, 0.2, method), SOFT, WHOLE)] for method in METHODS},
@@ -457,17 +483,32 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
         ]
         for name, y in {"integer": BINARY.long(), "hard": BINARY, "soft": SOFT_BINARY}.items()
     },
+    **{
+        f"function-{name}": [(OfFunction(function, n_classes, **options), y, how)]
+        for name, function, n_classes, y, options, how in [
+            ("soft", matched_cross_entropy, 3, SOFT, {"method": "variational"}, WHOLE),
+            ("labels-dynamic", matched_cross_entropy, 3, LABELS, {"ignore_index": 1}, DYNAMIC),
+            ("many-soft-dynamic", matched_cross_entropy, 100, MANY_SOFT, {}, DYNAMIC),
+            ("binary-dynamic", matched_binary_cross_entropy_with_logits, None, SOFT_BINARY, {}, DYNAMIC),
+            ("many-binary-dynamic", matched_binary_cross_entropy_with_logits, None, MANY_BINARY, {}, DYNAMIC),
+        ]
+    },
+    "some-labels": [(OfSomeRows(MatchedCrossEntropyLoss(100)), MANY_LABELS, WHOLE)],
+    "some-binary-labels": [(OfSomeRows(MatchedBCEWithLogitsLoss()), MANY_BINARY, WHOLE)],
+    "beyond-the-limits-of-kernels": [(MatchedCrossEntropyLoss(100, 1e-11), MANY_SOFT, WHOLE)],
     "integers-as-alpha-eps": [(MatchedCrossEntropyLoss(3, alpha_eps), LABELS, WHOLE) for alpha_eps in (1, 2, 3)],
     "learnt": [(MatchedCrossEntropyLoss(3, learnt(0.3, 0.1, 2.0)), LABELS, BROKEN)],
     "learnt-binary": [(MatchedBCEWithLogitsLoss(learnt(0.3), learnt(0.2)), SOFT_BINARY, BROKEN)],
 }
-WRONG = {  # labels of compiled losses, which give no number
+WRONG = {  # labels far out of their limits, and for kernels at all, whose compiled losses give no number
     "wrong-few": (MatchedBCEWithLogitsLoss(), torch.tensor([0.0, 2.0, 1.0])),
     "wrong-not-a-number": (MatchedBCEWithLogitsLoss(), torch.tensor([0.0, math.nan, 1.0])),
-    "wrong-many": (MatchedBCEWithLogitsLoss(), torch.linspace(0.0, 1.1, 9_000)),
     "wrong-labels": (MatchedCrossEntropyLoss(100), MANY_LABELS + 1),
-    "wrong-counts": (MatchedCrossEntropyLoss(100), MANY_SOFT - 0.01),
 }
+if HAS_KERNELS:
+    WRONG["wrong-many"] = (MatchedBCEWithLogitsLoss(), torch.linspace(0.0, 1.1, 9_000))
+    WRONG["wrong-counts"] = (MatchedCrossEntropyLoss(100), MANY_SOFT - 0.01)
+BACKWARD_ALONE = {"labels": (MatchedCrossEntropyLoss(3), LABELS), "binary": (MatchedBCEWithLogitsLoss(), SOFT_BINARY)}
 WITHIN_FUNCTIONS = {"functions-few": MANY_BINARY[:5], "functions-many": MANY_BINARY}
 BY_DEFAULT = {
     "default": [(MatchedCrossEntropyLoss(3, 0.2), y, {"fullgraph": True}) for y in (LABELS, SOFT)],
@@ -480,7 +521,8 @@ BY_DEFAULT = {
 
 
 def logits_for(loss: nn.Module, y: Tensor) -> Tensor:
-    shape = (len(y), loss.n_classes) if isinstance(loss, MatchedCrossEntropyLoss) else (len(y),)
+    n_classes = getattr(loss, "n_classes", None)
+    shape = (len(y),) if n_classes is None else (len(y), n_classes)
     return random_logits(*shape).to(y.dtype if y.is_floating_point() else torch.float32)
 
 
@@ -493,6 +535,13 @@ def difference_when_compiled(case: str) -> str:
                 with_gradients(f, logits_for(loss, y), y) for f in (loss, torch.compile(loss, **options))
             )
             assert_close(compiled, plain, rtol=1e-5, atol=1e-6)
+        if case in BACKWARD_ALONE:
+            loss, y = BACKWARD_ALONE[case]
+            logits = logits_for(loss, y).requires_grad_()
+            expected, value = with_gradients(loss, logits, y)[1], loss(logits, y)
+            with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+                value.backward()
+            assert_close(logits.grad, expected)
         if case in WRONG:
             loss, y = WRONG[case]
             assert torch.compile(loss, **WHOLE)(logits_for(loss, y), y).isnan()
@@ -512,7 +561,7 @@ def differences_when_compiled(cases: Iterable[str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def differences() -> dict[str, str]:
-    return differences_when_compiled([*COMPILED, *WRONG, *WITHIN_FUNCTIONS])
+    return differences_when_compiled([*COMPILED, *WRONG, *WITHIN_FUNCTIONS, *BACKWARD_ALONE])
 
 
 @pytest.mark.parametrize("case", COMPILED)
@@ -521,13 +570,35 @@ def test_a_compiled_loss_equals_the_plain_one(case, differences):
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_labels_of_compiled_losses_give_no_number(case, differences):
+def test_labels_far_out_of_limits_give_compiled_losses_no_number(case, differences):
+    assert differences[case] == ""
+
+
+@pytest.mark.parametrize("case", BACKWARD_ALONE)
+def test_backward_of_a_plain_loss_may_be_compiled(case, differences):
     assert differences[case] == ""
 
 
 @pytest.mark.parametrize("case", WITHIN_FUNCTIONS)
 def test_a_compiled_graph_may_hold_functions_of_the_binary_loss(case, differences):
     assert differences[case] == ""
+
+
+@pytest.mark.parametrize("y", [LABELS + 0j, torch.eye(5, 3) + 0j], ids=["labels", "probabilities"])
+def test_complex_labels_are_refused(y):
+    with pytest.raises(InvalidArgumentError, match="target"):
+        matched_cross_entropy(random_logits(5, 3), y)
+    with pytest.raises(InvalidArgumentError, match="target"):
+        matched_binary_cross_entropy_with_logits(random_logits(*y.shape), y)
+
+
+@pytest.mark.parametrize(
+    "loss", [MatchedCrossEntropyLoss(3, 1), MatchedBCEWithLogitsLoss(1, 2)], ids=["class", "binary"]
+)
+def test_whole_numbers_as_options_are_numbers_as_others(loss):
+    same = type(loss)(*([3] if isinstance(loss, MatchedCrossEntropyLoss) else []), 1.0)
+    assert type(loss.alpha_eps) is float
+    assert loss.alpha_eps == same.alpha_eps
 
 
 def test_a_weight_may_be_learnt():
@@ -547,6 +618,7 @@ def test_the_default_compiler_gives_the_same():
 
 
 if __name__ == "__main__":
+    torch._dynamo.config.capture_dynamic_output_shape_ops = True  # for rows whose number is not known before
     print(json.dumps({case: difference_when_compiled(case) for case in sys.argv[1:]}))
 
 

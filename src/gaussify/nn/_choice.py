@@ -29,7 +29,7 @@ class Reduction(StrEnum):
     """Their sum."""
 
 
-@lru_cache(maxsize=256, typed=True)
+@lru_cache(maxsize=2**12, typed=True)  # for batches of any size
 def kernel_of_classes(
     shape: torch.Size,
     dtype: torch.dtype,
@@ -44,7 +44,13 @@ def kernel_of_classes(
 ) -> Kernel | None:
     """Return the kernel for logits, and class indices or counts, in full precision; None where none is for them."""
     size = math.prod(shape)
-    if not are_logits(shape, dtype) or dtype not in _LOGITS or target_dtype is torch.bool or not size:
+    if (
+        not are_logits(shape, dtype)
+        or dtype not in _LOGITS
+        or not size
+        or target_dtype is torch.bool
+        or target_dtype.is_complex
+    ):
         return None
     n_classes, is_soft = shape[min(1, len(shape) - 1)], target_dtype.is_floating_point
     is_rounded = is_soft and target_dtype.itemsize > max(dtype.itemsize, 4)  # counts, which are to be checked before
@@ -80,7 +86,7 @@ def kernel_of_classes(
     return kernel._replace(prepare=None if is_ready else _as_rows)
 
 
-@lru_cache(maxsize=256, typed=True)
+@lru_cache(maxsize=2**12, typed=True)  # for batches of any size
 def kernel_of_binary(
     shape: torch.Size,
     dtype: torch.dtype,

@@ -177,6 +177,8 @@ def fused_loss(
 
 
 class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that does for torch.func
+    _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
+
     @staticmethod
     def forward(
         ctx: Any,

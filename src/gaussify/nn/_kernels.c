@@ -2,7 +2,7 @@
  * after the other do in a pass each.
  *
  * Plain C on addresses of numbers, without torch's or NumPy's headers, so that any compiler can build it and one build
- * serves all versions of both. functional.py and _fused.py check what they hand over; nothing but labels is checked
+ * serves all versions of both. _choice.py and _fused.py check what is handed over; nothing but labels is checked
  * here. */
 
 #define _GNU_SOURCE /* for RTLD_DEFAULT */

@@ -63,6 +63,7 @@ class MatchedCrossEntropyLoss(nn.Module):
     """
 
     weight: Tensor | None
+    label_variance: float
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class MatchedCrossEntropyLoss(nn.Module):
         as_concentration(alpha_eps, name="alpha_eps", owner=owner, sizes=(self.n_classes,))
         as_concentration(label_variance, name="label_variance", owner=owner)
         _hold(self, "alpha_eps", alpha_eps)
-        self.label_variance = label_variance
+        _hold(self, "label_variance", label_variance)
         self.reduction = check_option(reduction, Reduction, name="reduction", owner=owner)
         check_index(ignore_index, owner=owner)
         self.ignore_index, self.label_smoothing = ignore_index, as_fraction(label_smoothing, owner=owner)
@@ -144,6 +145,7 @@ class MatchedBCEWithLogitsLoss(nn.Module):
 
     weight: Tensor | None
     pos_weight: Tensor | None
+    label_variance: float
 
     def __init__(
         self,
@@ -165,7 +167,7 @@ class MatchedBCEWithLogitsLoss(nn.Module):
         check_tensors(owner, weight=weight, pos_weight=pos_weight)
         _hold(self, "alpha_eps", alpha_eps)
         _hold(self, "beta_eps", beta_eps)
-        self.label_variance = label_variance
+        _hold(self, "label_variance", label_variance)
         self.reduction = check_option(reduction, Reduction, name="reduction", owner=owner)
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
@@ -193,7 +195,7 @@ class MatchedBCEWithLogitsLoss(nn.Module):
 def _hold(module: nn.Module, name: str, value: Any) -> None:
     """Keep a number as it is, a parameter as the module's own, and anything else as a tensor that moves with it."""
     if value is None or isinstance(value, float | int | nn.Parameter):
-        setattr(module, name, value)
+        setattr(module, name, float(value) if type(value) is int else value)
     else:
         module.register_buffer(name, torch.as_tensor(value), persistent=False)
 

@@ -17,9 +17,9 @@ _MANY, _MANY_BINARY = 2**15, 2**13  # logits, for which calling a kernel in a co
 class ClassConstants(NamedTuple):
     """What a compiled loss has as numbers."""
 
-    n_many: float  # logits, from which on an operation is called that computes the same
-    options: tuple[Any, ...]  # of that operation
-    method: LikelihoodMethod
+    n_many: int | None  # logits, from which on an operation is called that computes the same
+    reduction: str
+    method: str
     alpha_eps: float
     other_mean: float
     own_mean: float
@@ -27,32 +27,26 @@ class ClassConstants(NamedTuple):
     own_precision: float
     other_constant: float
     own_constant: float
-    ignore_index: int
     is_mean: bool
 
 
-def class_constants(
-    alpha_eps: float, method: str, ignore_index: int, reduction: str, label_smoothing: float
-) -> ClassConstants | None:
+def class_constants(alpha_eps: float, method: str, reduction: str, label_smoothing: float) -> ClassConstants | None:
     """Return the numbers, or None where there is more to look out for.
 
     Examples
     --------
-    >>> class_constants(0.1, "laplace", -100, "mean", 0.0)[3:8]
+    >>> class_constants(0.1, "laplace", "mean", 0.0)[3:8]
     (0.1, -2.3026, 0.0953, 0.1, 1.1)
     """
-    return _class_constants(alpha_eps.hex(), method, ignore_index, reduction, label_smoothing.hex())
+    return _class_constants(alpha_eps.hex(), method, reduction, label_smoothing.hex())
 
 
 @is_constant
-def _class_constants(
-    alpha_eps: str, method: str, ignore_index: int, reduction: str, label_smoothing: str
-) -> ClassConstants | None:
+def _class_constants(alpha_eps: str, method: str, reduction: str, label_smoothing: str) -> ClassConstants | None:
     number = float.fromhex(alpha_eps)
     are_usual = (
         0.0 < number < math.inf
         and float.fromhex(label_smoothing) == 0.0
-        and isinstance(ignore_index, int)
         and reduction in ("mean", "sum")
         and method in list(LikelihoodMethod)
         and method != LikelihoodMethod.GAUSS
@@ -64,9 +58,9 @@ def _class_constants(
     own_mean, own_precision = fixed_gamma_targets(number + 1.0, chosen)
     is_mean = reduction == "mean"
     return ClassConstants(
-        n_many=_MANY if may_be_called() else math.inf,
-        options=(number, chosen.value, ignore_index, "mean" if is_mean else "sum", 0.0, 1.0),
-        method=chosen,
+        n_many=_MANY if may_be_called() and 1e-10 <= number <= 1e10 else None,  # limits of kernels
+        reduction="mean" if is_mean else "sum",
+        method=chosen.value,
         alpha_eps=number,
         other_mean=other_mean,
         own_mean=own_mean,
@@ -74,31 +68,31 @@ def _class_constants(
         own_precision=own_precision,
         other_constant=half_log_variance(other_precision),
         own_constant=half_log_variance(own_precision),
-        ignore_index=ignore_index,
         is_mean=is_mean,
     )
 
 
 def traced_label_loss(
-    logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], constants: ClassConstants
+    logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], constants: ClassConstants, ignore_index: int
 ) -> Float[Tensor, ""]:
     """Return the loss of class indices, NaN where they are no classes.
 
     Examples
     --------
-    >>> constants = class_constants(1.0, "laplace", -100, "mean", 0.0)
-    >>> traced_label_loss(torch.tensor([[0.0, 2.0]]), torch.tensor([1]), constants)
+    >>> constants = class_constants(1.0, "laplace", "mean", 0.0)
+    >>> traced_label_loss(torch.tensor([[0.0, 2.0]]), torch.tensor([1]), constants, ignore_index=-100)
     tensor(3.2)
     """
     n_classes = logits.shape[1]
-    if logits.numel() >= constants.n_many and logits.is_cpu:
-        return CompiledLoss.apply(logits.contiguous(), labels.contiguous(), False, constants.options)
+    if logits.is_cpu and _are_many(logits, constants.n_many):
+        options = constants.alpha_eps, constants.method, ignore_index, constants.reduction, 0.0, 1.0
+        return CompiledLoss.apply(logits.contiguous(), labels.contiguous(), False, options)
     is_own = labels.unsqueeze(1) == torch.arange(n_classes, device=logits.device)
     residual = torch.where(is_own, logits - constants.own_mean, logits - constants.other_mean)
     weighted = torch.where(is_own, constants.own_precision * residual, constants.other_precision * residual)
     constant = (n_classes - 1) * constants.other_constant + constants.own_constant
     losses = 0.5 * (weighted * residual).sum(1) + constant
-    is_kept = labels != constants.ignore_index
+    is_kept = labels != ignore_index
     is_class = (labels >= 0) & (labels < n_classes)
     total = torch.where(is_kept, torch.where(is_class, losses, torch.nan), 0.0).sum()
     return total / is_kept.sum() if constants.is_mean else total
@@ -111,28 +105,37 @@ def traced_count_loss(
 
     Examples
     --------
-    >>> constants = class_constants(1.0, "laplace", -100, "mean", 0.0)
+    >>> constants = class_constants(1.0, "laplace", "mean", 0.0)
     >>> traced_count_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), constants)  # 2 + log(2 pi)
     tensor(3.8379)
     """
-    if logits.numel() >= constants.n_many and logits.is_cpu:
-        return CompiledLoss.apply(logits.contiguous(), counts.contiguous(), False, constants.options)
-    mean, precision, log_precision = plain_gammas(counts + constants.alpha_eps, constants.method)
+    if logits.is_cpu and _are_many(logits, constants.n_many):
+        options = constants.alpha_eps, constants.method, -100, constants.reduction, 0.0, 1.0
+        return CompiledLoss.apply(logits.contiguous(), counts.contiguous(), False, options)
+    mean, precision, log_precision = plain_gammas(counts + constants.alpha_eps, LikelihoodMethod(constants.method))
     residual = logits - mean
     total = 0.5 * (precision * residual * residual - log_precision).sum() + logits.numel() * half_log_variance(1.0)
     return total / logits.shape[0] if constants.is_mean else total
 
 
+def _are_many(logits: Tensor, n_many: int | None) -> bool:
+    """Whether there are as many, as far as is known: the number of rows may depend on data."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false  # which takes its time to be imported
+
+    return n_many is not None and guard_or_false(logits.numel() >= n_many)
+
+
 class BinaryConstants(NamedTuple):
     """What a compiled loss of binary labels has as numbers, and the pieces of a :class:`BetaCurve`."""
 
-    n_many: float  # logits, from which on an operation is called that computes the same
+    n_many: int | None  # logits, from which on an operation is called that computes the same
     options: tuple[Any, ...]  # of that operation
     alpha_eps: float
     beta_eps: float
     pieces_per_unit: float
     middle: float  # of the first piece
     last_piece: int
+    n_nodes: int
     coefficients: Float[Tensor, "2 degree n_pieces"]
     constant: float  # of each logit
     is_mean: bool
@@ -170,13 +173,14 @@ def _binary_constants(
     chosen, is_mean = LikelihoodMethod(method), reduction == "mean"
     curve = beta_curve(alpha, beta, chosen, dtype)
     return BinaryConstants(
-        n_many=_MANY_BINARY if may_be_called() else math.inf,
+        n_many=_MANY_BINARY if may_be_called() else None,
         options=(alpha, beta, chosen.value, "mean" if is_mean else "sum", 1.0),
         alpha_eps=alpha,
         beta_eps=beta,
         pieces_per_unit=1.0 / PIECE,
         middle=curve.start / PIECE + 0.5,
         last_piece=curve.n_pieces - 1,
+        n_nodes=curve.coefficients.shape[1],
         coefficients=curve.coefficients,
         constant=half_log_variance(1.0),
         is_mean=is_mean,
@@ -194,7 +198,7 @@ def traced_binary_loss(
     >>> traced_binary_loss(torch.tensor([3.0, -2.0]), torch.tensor([1.0, 0.0]), constants)
     tensor(3.1774)
     """
-    if logits.numel() >= constants.n_many:
+    if _are_many(logits, constants.n_many):
         return CompiledLoss.apply(logits.contiguous(), labels.contiguous(), True, constants.options)
     return _CurveLoss.apply(logits, labels, constants.coefficients, constants)
 
@@ -216,7 +220,7 @@ class _CurveLoss(torch.autograd.Function):
         within = place - nearest
         own = coefficients[:, :, nearest.int().clamp(0, constants.last_piece)]  # of NaN, too
         mean, precision = own[:, 0]
-        for j in range(1, coefficients.shape[1]):  # Horner's scheme, from the highest power down
+        for j in range(1, constants.n_nodes):  # Horner's scheme, from the highest power down
             mean, precision = mean * within + own[0, j], precision * within + own[1, j]
         residual = logits - mean
         weighted = precision * residual

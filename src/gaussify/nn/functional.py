@@ -99,12 +99,14 @@ def matched_cross_entropy(
     >>> matched_cross_entropy(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), method="laplace")
     tensor(10.3916)
     """
+    if type(alpha_eps) is int:
+        alpha_eps = float(alpha_eps)
     if type(alpha_eps) is type(label_smoothing) is type(label_variance) is float and weight is None:
         if torch.compiler.is_compiling():
-            constants = class_constants(alpha_eps, method, ignore_index, reduction, label_smoothing)
+            constants = class_constants(alpha_eps, method, reduction, label_smoothing)
             if constants is not None and input.ndim == 2 and input.dtype in FLOATS and input.shape[1] > 1:
-                if target.dtype is torch.int64 and target.shape == input.shape[:1]:
-                    return traced_label_loss(input, target, constants)
+                if target.dtype is torch.int64 and target.shape == input.shape[:1] and isinstance(ignore_index, int):
+                    return traced_label_loss(input, target, constants, ignore_index)
                 if target.dtype is input.dtype and target.shape == input.shape and not target.requires_grad:
                     return traced_count_loss(input, target, constants)
         else:
@@ -219,6 +221,8 @@ def matched_binary_cross_entropy_with_logits(
     >>> matched_binary_cross_entropy_with_logits(torch.tensor([0.5]), torch.tensor([1.0]), method="gauss")
     tensor(1.0439)
     """
+    if type(alpha_eps) is int:
+        alpha_eps = float(alpha_eps)
     if beta_eps is None:
         beta_eps = alpha_eps
     if type(alpha_eps) is type(beta_eps) is type(label_variance) is float and weight is None and pos_weight is None:
@@ -264,6 +268,8 @@ def _binary_cross_entropy(
         )
     if not input.is_floating_point():
         raise InvalidArgumentError(f"'input' of {owner} must be logits in floating point; got {input.dtype}.")
+    if target.is_complex():
+        raise InvalidArgumentError(f"'target' of {owner} must be real numbers; got {target.dtype}.")
     logits = full_precision(input)
     weight, pos_weight = (
         _factor(own, logits, name=name, owner=owner) for own, name in ((weight, "weight"), (pos_weight, "pos_weight"))
@@ -414,7 +420,7 @@ def _check_logits(input: Tensor, *, owner: str) -> None:
 
 def _labels(input: Tensor, target: Tensor, *, owner: str) -> Tensor:
     shape = shape_of_rows(input.shape)
-    if target.shape != shape or target.dtype is torch.bool:
+    if target.shape != shape or target.dtype is torch.bool or target.is_complex():
         raise InvalidArgumentError(
             f"'target' of {owner} must be class indices of shape {shape}, or probabilities of shape "
             f"{tuple(input.shape)}; got {target.dtype} of shape {tuple(target.shape)}."
