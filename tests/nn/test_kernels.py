@@ -182,6 +182,26 @@ def test_a_loss_of_no_consequence_has_no_graph(kind):
     assert not loss_of(kind)(logits.detach(), y).requires_grad
 
 
+@needs_kernels
+@pytest.mark.parametrize("order", [lambda x: x, lambda x: x.T.contiguous().T], ids=["in order", "transposed"])
+def test_operations_of_compiled_graphs_take_tensors_in_any_order(order):
+    logits, y = random(6, 4), targets("probabilities", 6, 4, torch.float64)
+    expected = with_gradient(lambda f: matched_cross_entropy(f, y), logits)
+    loss, slope = torch.zeros(()).double(), order(torch.zeros(6, 4).double())
+    options = 0.1, "variational", -100, "mean", 0.0, 1.0
+    torch.ops.gaussify.class_loss(order(logits), order(y), loss, slope, *options)
+    assert_close((loss, slope), expected, **EXACT)
+
+
+@needs_kernels
+def test_operations_of_compiled_graphs_write_nowhere_else():
+    logits, y = random(6, 4), targets("binary", 6, 4, torch.float64)
+    loss, slope = torch.zeros(()).double(), torch.zeros(2, 4).double()
+    torch.ops.gaussify.binary_loss(logits, y, loss, slope, 0.1, 0.1, "variational", "mean", 1.0)
+    assert loss.isnan()
+    assert slope.isnan().all()
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
 @kinds
 def test_backward_can_be_traced_and_its_tensors_stored_in_any_way(kind):

@@ -29,23 +29,26 @@ _LIBRARY.define(
 
 @torch.library.impl(_LIBRARY, "class_loss", "CPU")
 def _(logits: Tensor, target: Tensor, loss: Tensor, slope: Tensor, *options: Any) -> None:
-    _write(
-        kernel_of_classes(logits.shape, logits.dtype, target.shape, target.dtype, *options), logits, target, loss, slope
-    )
+    kernel = kernel_of_classes(logits.shape, logits.dtype, target.shape, target.dtype, *options)
+    _write(kernel, logits, target, loss, slope)
 
 
 @torch.library.impl(_LIBRARY, "binary_loss", "CPU")
 def _(logits: Tensor, target: Tensor, loss: Tensor, slope: Tensor, *options: Any) -> None:
-    _write(
-        kernel_of_binary(logits.shape, logits.dtype, target.shape, target.dtype, *options), logits, target, loss, slope
-    )
+    kernel = kernel_of_binary(logits.shape, logits.dtype, target.shape, target.dtype, *options)
+    _write(kernel, logits, target, loss, slope)
 
 
 def _write(kernel: Kernel | None, logits: Tensor, target: Tensor, loss: Tensor, slope: Tensor) -> None:
     """The loss and its derivative; no numbers where labels are not what they should be."""
-    value = None if kernel is None else kernel(logits, target, slope)
+    in_order = slope if slope.is_contiguous() else torch.empty_like(slope, memory_format=torch.contiguous_format)
+    value = None
+    if kernel is not None and kernel.prepare is None and slope.shape == logits.shape and slope.dtype is logits.dtype:
+        value = kernel(logits.contiguous(), target.contiguous(), in_order)  # whatever order a compiler keeps them in
     if value is None:
-        slope.fill_(math.nan)
+        in_order.fill_(math.nan)
+    if in_order is not slope:
+        slope.copy_(in_order)
     loss.fill_(math.nan if value is None else value)
 
 
