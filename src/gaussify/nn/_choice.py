@@ -15,7 +15,7 @@ from gaussify.nn._targets import BinaryGaussians, LabelGaussians, beta_curve
 FLOATS = (torch.float32, torch.float64)
 _LOGITS = (*FLOATS, torch.float16, torch.bfloat16)
 _ROOTS = (1e-35, 1e35)  # limits of options of which kernels have the roots within float32
-_SQUARES = (1e-10, 1e10)  # and of those of which they have the squares
+SQUARES = (1e-10, 1e10)  # and of those of which they have the squares
 
 
 class Reduction(StrEnum):
@@ -64,7 +64,7 @@ def kernel_of_classes(
         and abs(ignore_index) < 2**63
         and reduction in (Reduction.MEAN, Reduction.SUM)
     )
-    if not are_allowed or not _are_within_limits(_SQUARES if is_soft else _ROOTS, alpha_eps, label_variance):
+    if not are_allowed or not are_within(SQUARES if is_soft else _ROOTS, alpha_eps, label_variance):
         return None
     chosen, n_rows, is_mean = LikelihoodMethod(method), size // n_classes, reduction == Reduction.MEAN
     full = _full_dtype(dtype)
@@ -108,7 +108,7 @@ def kernel_of_binary(
         and method in BETA_METHODS
         and reduction in (Reduction.MEAN, Reduction.SUM)
     )
-    if not are_allowed or not _are_within_limits(_SQUARES, alpha_eps, beta_eps, label_variance):
+    if not are_allowed or not are_within(SQUARES, alpha_eps, beta_eps, label_variance):
         return None
     chosen, full, is_mean = LikelihoodMethod(method), _full_dtype(dtype), reduction == Reduction.MEAN
     curve = None
@@ -154,7 +154,8 @@ def _as_floats(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return logits, target.to(logits.dtype)
 
 
-def _are_within_limits(limits: tuple[float, float], *options: float) -> bool:
+def are_within(limits: tuple[float, float], *options: float) -> bool:
+    """Return whether options are within limits."""
     return all(limits[0] <= own <= limits[1] for own in options)
 
 

@@ -44,7 +44,7 @@ class Kernel(NamedTuple):
         """Return the loss and write its derivative into ``slope``; None where labels are not what they should be."""
         at_logits, at_target = logits.data_ptr(), target.data_ptr()
         if not (at_logits and at_target):  # of tensors that torch has without memory, or in another place
-            raise KernelError
+            raise _KernelError
         at_slope = 0 if slope is None else slope.data_ptr()
         value = self.function(self.is_double, torch.get_num_threads(), at_logits, at_target, at_slope, *self.task)
         if value is None and self.otherwise is not None:
@@ -130,7 +130,7 @@ def binary_kernel(
     return Kernel(_kernels.binary, is_double, task, of_soft_labels)
 
 
-class KernelError(RuntimeError):
+class _KernelError(RuntimeError):
     """There is something that kernels are not for, which the general way does or refuses."""
 
 
@@ -191,7 +191,7 @@ class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that
         slope = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
         value = kernel(logits, target, slope)
         if value is None:
-            raise KernelError
+            raise _KernelError
         ctx.save_for_backward(logits, target, slope)
         ctx.general, ctx.options = general, options
         return torch.scalar_tensor(value, dtype=logits.dtype, device=_CPU)

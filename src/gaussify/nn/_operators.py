@@ -56,14 +56,14 @@ for _name in ("class_loss", "binary_loss"):
     torch.library.register_fake(f"gaussify::{_name}", lambda *_: None, lib=_LIBRARY)
 
 
-def is_whole() -> bool:
+def is_plainly_compiled() -> bool:
     """Return whether what is compiled now stays with torch, and derivatives are those of ``backward`` alone."""
     return not (torch.compiler.is_exporting() or _are_functorch_transforms_active())
 
 
 def may_be_called() -> bool:
     """Return whether what is compiled now may call kernels."""
-    return _fused.HAS_KERNELS and is_whole()
+    return _fused.HAS_KERNELS and is_plainly_compiled()
 
 
 class CompiledLoss(torch.autograd.Function):

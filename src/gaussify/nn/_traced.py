@@ -8,7 +8,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._operators import CompiledLoss, is_whole, may_be_called
+from gaussify.nn._choice import SQUARES, are_within
+from gaussify.nn._operators import CompiledLoss, is_plainly_compiled, may_be_called
 from gaussify.nn._targets import PIECE, beta_curve, fixed_gamma_targets, half_log_variance, is_constant, plain_gammas
 
 _MANY, _MANY_BINARY = 2**15, 2**13  # logits, for which calling a kernel in a compiled graph is worth its time
@@ -27,7 +28,6 @@ class ClassConstants(NamedTuple):
     own_precision: float
     other_constant: float
     own_constant: float
-    is_mean: bool
 
 
 def class_constants(alpha_eps: float, method: str, reduction: str, label_smoothing: float) -> ClassConstants | None:
@@ -56,10 +56,9 @@ def _class_constants(alpha_eps: str, method: str, reduction: str, label_smoothin
     chosen = LikelihoodMethod(method)
     other_mean, other_precision = fixed_gamma_targets(number, chosen)
     own_mean, own_precision = fixed_gamma_targets(number + 1.0, chosen)
-    is_mean = reduction == "mean"
     return ClassConstants(
-        n_many=_MANY if may_be_called() and 1e-10 <= number <= 1e10 else None,  # limits of kernels
-        reduction="mean" if is_mean else "sum",
+        n_many=_MANY if may_be_called() and are_within(SQUARES, number) else None,
+        reduction="mean" if reduction == "mean" else "sum",  # as a plain word
         method=chosen.value,
         alpha_eps=number,
         other_mean=other_mean,
@@ -68,7 +67,6 @@ def _class_constants(alpha_eps: str, method: str, reduction: str, label_smoothin
         own_precision=own_precision,
         other_constant=half_log_variance(other_precision),
         own_constant=half_log_variance(own_precision),
-        is_mean=is_mean,
     )
 
 
@@ -95,7 +93,7 @@ def traced_label_loss(
     is_kept = labels != ignore_index
     is_class = (labels >= 0) & (labels < n_classes)
     total = torch.where(is_kept, torch.where(is_class, losses, torch.nan), 0.0).sum()
-    return total / is_kept.sum() if constants.is_mean else total
+    return total / is_kept.sum() if constants.reduction == "mean" else total
 
 
 def traced_count_loss(
@@ -115,7 +113,7 @@ def traced_count_loss(
     mean, precision, log_precision = plain_gammas(counts + constants.alpha_eps, LikelihoodMethod(constants.method))
     residual = logits - mean
     total = 0.5 * (precision * residual * residual - log_precision).sum() + logits.numel() * half_log_variance(1.0)
-    return total / logits.shape[0] if constants.is_mean else total
+    return total / logits.shape[0] if constants.reduction == "mean" else total
 
 
 def _are_many(logits: Tensor, n_many: int | None) -> bool:
@@ -160,13 +158,12 @@ def _binary_constants(
 ) -> BinaryConstants | None:
     alpha, beta = float.fromhex(alpha_eps), float.fromhex(beta_eps)
     are_usual = (
-        1e-10 <= alpha <= 1e10
-        and 1e-10 <= beta <= 1e10
+        are_within(SQUARES, alpha, beta)
         and reduction in ("mean", "sum")
         and method in BETA_METHODS
         and method != LikelihoodMethod.GAUSS
         and dtype in (torch.float32, torch.float64)
-        and is_whole()
+        and is_plainly_compiled()
     )
     if not are_usual:
         return None
