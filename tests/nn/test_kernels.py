@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.nn import _fused
+from gaussify.nn import _fused, functional
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -44,11 +44,36 @@ def targets(kind: str, n: int, c: int, dtype: torch.dtype) -> Tensor:
         "counts": (5.0 * random(n, c, seed=2).abs()).floor().to(dtype),
         "binary": (random(n, c, seed=3) > 0.0).to(dtype),
         "soft binary": random(n, c, seed=3).sigmoid().to(dtype),
-    }[kind]
+    }[kind.split(",")[0]]
+
+
+def weights(kind: str, logits: Tensor) -> dict[str, Tensor]:
+    """Of classes; of binary labels, one for each row and one for each column of labels 1."""
+
+    def some(*shape: int) -> Tensor:
+        return torch.linspace(0.3, 1.9, math.prod(shape), dtype=logits.dtype, device="cpu").reshape(shape)
+
+    n, c = logits.shape
+    return {"weight": some(n, 1), "pos_weight": some(c)} if "binary" in kind else {"weight": some(c)}
 
 
 def loss_of(kind: str):
-    return matched_binary_cross_entropy_with_logits if "binary" in kind else matched_cross_entropy
+    """The mean; or another form of the loss, of which rows are put together with different factors."""
+    function = matched_binary_cross_entropy_with_logits if "binary" in kind else matched_cross_entropy
+    if "," not in kind:
+        return function
+    form = kind.split(", ")[1]
+
+    def loss(logits: Tensor, y: Tensor, **options) -> Tensor:
+        if "weighted" in form:
+            options = weights(kind, logits) | options
+        if "rows" not in form:
+            return function(logits, y, reduction="sum" if "sum" in form else "mean", **options)
+        losses = function(logits, y, reduction="none", **options)
+        factors = torch.linspace(0.2, 1.3, losses.numel(), dtype=losses.dtype, device="cpu")
+        return (losses * factors.reshape(losses.shape)).sum()
+
+    return loss
 
 
 def with_gradient(loss, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,8 +88,18 @@ def no_kernels(monkeypatch):
     return lambda: monkeypatch.setattr(_fused, "HAS_KERNELS", False)
 
 
-kinds = pytest.mark.parametrize(
-    "kind", ["labels", "ignored", "probabilities", "counts", "binary", "soft binary"], ids=lambda kind: kind
+@pytest.fixture
+def kernels_alone(monkeypatch):
+    """Nothing but kernels, whatever comes."""
+    for name in ("_cross_entropy", "_binary_cross_entropy"):
+        monkeypatch.setattr(functional, name, lambda *_: pytest.fail("no kernel was called"))
+
+
+KINDS = ["labels", "ignored", "probabilities", "counts", "binary", "soft binary"]
+FORMS = ["sum", "weighted", "weighted sum", "rows", "weighted rows"]
+kinds = pytest.mark.parametrize("kind", KINDS + [f"{kind}, weighted rows" for kind in KINDS], ids=lambda kind: kind)
+all_kinds = pytest.mark.parametrize(
+    "kind", KINDS + [f"{kind}, {form}" for kind in KINDS for form in FORMS], ids=lambda kind: kind
 )
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 
@@ -77,22 +112,153 @@ def test_kernels_are_built_where_there_is_a_compiler():
 
 
 @needs_kernels
-@kinds
+@all_kinds
 @dtypes
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("method", [*METHODS, "gauss"])
 @pytest.mark.parametrize(("n", "c"), [(7, 3), (40, 2100), (3000, 17)], ids=["few", "wide", "long"])
-def test_kernels_equal_operations(kind, dtype, method, reduction, n, c, no_kernels):
+def test_kernels_equal_operations(kind, dtype, method, n, c, no_kernels):
     if "binary" in kind and method == "moment-ori":
         pytest.skip("binary labels have no such method")
     logits, y = 3.0 * random(n, c, dtype=dtype), targets(kind, n, c, dtype)
+    if kind.startswith("counts") and method == "gauss":
+        y = y + 1.0  # no row without counts
 
     def loss(logits: Tensor) -> Tensor:
-        return loss_of(kind)(logits, y, alpha_eps=0.3, method=method, reduction=reduction)
+        return loss_of(kind)(logits, y, alpha_eps=0.3, method=method, label_variance=0.7)
 
     fused = with_gradient(loss, logits)
     no_kernels()
-    assert_close(fused, with_gradient(loss, logits), **(EXACT if dtype is torch.float64 else SINGLE))
+    expected = with_gradient(loss, logits)
+    for own, other in zip(fused, expected, strict=True):  # small derivatives have the errors of large logits
+        tolerance = 1e-10 if dtype is torch.float64 else 1e-5
+        assert_close(own, other, rtol=tolerance, atol=0.1 * tolerance * max(1.0, other.abs().max().item()))
+
+
+@needs_kernels
+@pytest.mark.parametrize("label_smoothing", [0.3, 1.0])
+@pytest.mark.parametrize("kind", [f"{kind}, {form}" for kind in KINDS[:4] for form in FORMS], ids=lambda kind: kind)
+@pytest.mark.parametrize("method", ["variational", "gauss"])
+def test_smoothed_kernels_equal_operations(kind, label_smoothing, method, no_kernels):
+    logits, y = random(7, 5), targets(kind, 7, 5, torch.float64)
+    if y.is_floating_point():
+        y = y + 0.25
+
+    def loss(logits: Tensor) -> Tensor:
+        return loss_of(kind)(logits, y, label_smoothing=label_smoothing, method=method)
+
+    fused = with_gradient(loss, logits)
+    no_kernels()
+    assert_close(fused, with_gradient(loss, logits), **EXACT)
+
+
+@needs_kernels
+@all_kinds
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("method", ["variational", "gauss"])
+def test_kernels_serve_every_form_of_losses(kind, dtype, method, kernels_alone):
+    logits, y = random(6, 4, dtype=dtype), targets(kind, 6, 4, dtype)
+    if y.is_floating_point() and "binary" not in kind:
+        y = y + 1.0
+    assert with_gradient(lambda f: loss_of(kind)(f, y, method=method), logits)[1].isfinite().all()
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["weight", "pos_weight"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda w: w[0, 0, 0],
+        lambda w: w[0, :1, 0],
+        lambda w: w[0, 0],
+        lambda w: w[0],
+        lambda w: w[:1],
+        lambda w: w[:, :1],
+        lambda w: w[:, :, :1],
+        lambda w: w[:, :1, :1],
+        lambda w: w,
+        lambda w: w.movedim(0, -1).contiguous().movedim(-1, 0),
+        lambda w: (10 * w).long(),
+        lambda w: w.half(),
+        lambda w: torch._neg_view(-w),
+        lambda w: w.as_subclass(OwnTensor),
+        torch.nn.Parameter,
+    ],
+    ids=[
+        *("number", "one", "row", "matrix", "first", "columns", "rows", "blocks", "all", "transposed"),
+        *("integers", "half", "negated", "subclass", "learnt"),
+    ],
+)
+def test_binary_weights_of_any_kind_equal_operations(name, make, no_kernels):
+    logits, y, weight = random(5, 70, 9), targets("soft binary", 5, 630, torch.float64).reshape(5, 70, 9), None
+    weight = make(random(5, 70, 9, seed=4).abs())
+
+    def loss(logits: Tensor) -> Tensor:
+        return matched_binary_cross_entropy_with_logits(logits, y, **{name: weight})
+
+    fused = with_gradient(loss, logits)
+    no_kernels()
+    expected = with_gradient(loss, logits)
+    assert_close([part.as_subclass(Tensor) for part in fused], [part.as_subclass(Tensor) for part in expected], **EXACT)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("shape", [(1, 1, 4), (5,), (6,), (0,), (2, 6, 4)], ids=str)
+def test_weights_of_other_shapes_are_refused(shape, reduction):
+    logits, weight = random(6, 4), torch.ones(shape)
+    for name in ("weight", "pos_weight"):
+        with pytest.raises(InvalidArgumentError, match=rf"'{name}' of .* must broadcast"):
+            matched_binary_cross_entropy_with_logits(logits, logits.sigmoid(), **{name: weight}, reduction=reduction)
+    for target in (torch.zeros(6).long(), logits.softmax(-1)):
+        with pytest.raises(InvalidArgumentError, match=r"'weight' of .* must have shape"):
+            matched_cross_entropy(logits, target, weight, reduction=reduction)
+
+
+@needs_kernels
+@kinds
+def test_derivatives_flow_to_weights_that_are_learnt(kind):
+    logits, y = random(6, 4), targets(kind, 6, 4, torch.float64)
+    learnt = {name: weight.requires_grad_() for name, weight in weights(kind, logits).items()}
+    plain = loss_of(kind.split(",")[0])
+    loss = plain(logits, y, **learnt, reduction="sum")
+    gradients = torch.autograd.grad(loss, list(learnt.values()))
+    total = sum((gradient * weight).sum() for gradient, weight in zip(gradients, learnt.values(), strict=True))
+    assert all(gradient.abs().sum() > 0.0 for gradient in gradients)
+    if "binary" not in kind:
+        assert_close(total, loss.detach(), **EXACT)  # which is linear in them
+
+
+@kinds
+def test_weights_may_change_between_forward_and_backward(kind):
+    """In memory that torch does not watch."""
+    logits, y = random(6, 4).requires_grad_(), targets(kind, 6, 4, torch.float64)
+    factors = weights(kind, logits)
+    plain = loss_of(kind.split(",")[0])
+    expected = with_gradient(lambda f: plain(f, y, **factors), logits)[1]
+    loss = plain(logits, y, **factors)
+    for factor in factors.values():
+        factor.numpy()[:] = 77
+    assert_close(torch.autograd.grad(loss, logits)[0], expected, **EXACT)
+
+
+@needs_kernels
+def test_weights_that_sum_to_nothing_give_no_number():
+    logits, y = random(6, 4), targets("labels", 6, 4, torch.float64)
+    assert matched_cross_entropy(logits, y, torch.zeros(4)).isnan()
+    assert matched_cross_entropy(logits, y, torch.zeros(4), reduction="sum") == 0.0
+
+
+@needs_kernels
+def test_least_squares_needs_counts_in_each_row():
+    counts = torch.ones(6, 4)
+    counts[3] = 0.0
+    with pytest.raises(InvalidArgumentError, match="row sums of target"):
+        matched_cross_entropy(torch.zeros(6, 4), counts, method="gauss")
+
+
+@all_kinds
+def test_second_derivatives_are_those_of_operations(kind):
+    logits, y = random(4, 3).requires_grad_(), targets(kind, 4, 3, torch.float64)
+    assert torch.autograd.gradgradcheck(lambda f: loss_of(kind)(f, y), logits)
 
 
 @needs_kernels
@@ -107,14 +273,14 @@ def test_counts_of_any_size_have_the_digits_of_their_precision(concentration, co
     """The sum of two logits, one with the count and one without, against operations in double precision."""
     logits, counts = torch.tensor([[logit, -logit]]).double(), torch.tensor([[count, 0.0]]).double()
     options = {"alpha_eps": concentration, "method": method}
-    exact = matched_cross_entropy(logits, counts, **options, reduction="none")[0]  # by operations
+    exact = functional._cross_entropy(logits, counts, concentration, method, -100, "sum", 0.0, 1.0)
     assert_close(matched_cross_entropy(logits, counts, **options), exact, rtol=1e-9, atol=1e-9)
     single = matched_cross_entropy(logits.float(), counts.float(), **options).double()
     assert_close(single, exact, rtol=1e-4, atol=1e-4)
 
 
 @needs_kernels
-@kinds
+@pytest.mark.parametrize("kind", KINDS + [f"{kind}, weighted" for kind in KINDS], ids=lambda kind: kind)
 def test_values_do_not_depend_on_the_number_of_threads(kind):
     logits, y = random(600, 300, dtype=torch.float32), targets(kind, 600, 300, torch.float32)
     before = torch.get_num_threads()
@@ -189,17 +355,32 @@ def test_operations_of_compiled_graphs_take_tensors_in_any_order(order):
     expected = with_gradient(lambda f: matched_cross_entropy(f, y), logits)
     loss, slope = torch.zeros(()).double(), order(torch.zeros(6, 4).double())
     options = 0.1, "variational", -100, "mean", 0.0, 1.0
-    torch.ops.gaussify.class_loss(order(logits), order(y), loss, slope, *options)
+    torch.ops.gaussify.class_loss(order(logits), order(y), None, None, loss, slope, *options)
     assert_close((loss, slope), expected, **EXACT)
 
 
 @needs_kernels
 def test_operations_of_compiled_graphs_write_nowhere_else():
     logits, y = random(6, 4), targets("binary", 6, 4, torch.float64)
-    loss, slope = torch.zeros(()).double(), torch.zeros(2, 4).double()
-    torch.ops.gaussify.binary_loss(logits, y, loss, slope, 0.1, 0.1, "variational", "mean", 1.0)
-    assert loss.isnan()
-    assert slope.isnan().all()
+    room = {"mean": torch.zeros(()).double(), "none": torch.zeros(6, 4).double()}
+    for reduction, loss, slope in [
+        ("mean", room["mean"], torch.zeros(2, 4).double()),
+        ("none", room["mean"], torch.zeros(6, 4).double()),
+        ("mean", room["none"], torch.zeros(6, 4).double()),
+        ("none", room["none"].float(), torch.zeros(6, 4).double()),
+    ]:
+        torch.ops.gaussify.binary_loss(logits, y, None, None, loss, slope, 0.1, 0.1, "variational", reduction, 1.0)
+        assert loss.isnan().all()
+        assert slope.isnan().all()
+
+
+@needs_kernels
+def test_operations_of_compiled_graphs_write_losses_in_any_order():
+    logits, y = random(6, 4), targets("binary", 6, 4, torch.float64)
+    factors, (loss, slope) = weights("binary", logits), (torch.zeros(4, 6).double().T for _ in range(2))
+    options = 0.1, 0.1, "variational", "none", 1.0
+    torch.ops.gaussify.binary_loss(logits, y, factors["weight"], factors["pos_weight"], loss, slope, *options)
+    assert_close(loss, matched_binary_cross_entropy_with_logits(logits, y, **factors, reduction="none"), **EXACT)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
@@ -333,7 +514,7 @@ def test_logits_that_are_no_numbers_give_none(kind, number):
     logits = torch.zeros(6, 4)
     logits[3, 1] = number
     y = targets(kind, 6, 4, torch.float32)
-    if kind == "ignored":
+    if "ignored" in kind:
         y[3] = 2
     assert not loss_of(kind)(logits, y).isfinite()
 

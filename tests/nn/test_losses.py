@@ -46,7 +46,7 @@ def with_gradients(loss: nn.Module, *arguments: Tensor) -> tuple[Tensor, ...]:
     """The loss, and its derivatives by the logits and all that is learnt."""
     logits = arguments[0].detach().clone().requires_grad_()
     value = loss(logits, *arguments[1:])
-    return value.detach(), *torch.autograd.grad(value, [logits, *loss.parameters()])
+    return value.detach(), *torch.autograd.grad(value.sum(), [logits, *loss.parameters()])
 
 
 # --- options -----------------------------------------------------------------------------------------------------
@@ -462,6 +462,33 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
             ("soft", MANY_SOFT, "variational", "sum"),
         ]
     },
+    **{
+        f"{name}-{form}": [(MatchedCrossEntropyLoss(c, 0.2, **options), y, WHOLE)]
+        for name, c, y in [
+            ("labels", 3, LABELS),
+            ("ignored", 3, IGNORED),
+            ("soft", 3, SOFT),
+            ("many-labels", 100, MANY_LABELS),
+            ("many-soft", 100, MANY_SOFT),
+        ]
+        for form, options in {
+            "weighted": {"weight": torch.linspace(0.3, 1.9, c)},
+            "weighted-rows": {"weight": torch.linspace(0.3, 1.9, c), "reduction": "none"},
+        }.items()
+    },
+    **{
+        f"{name}-binary-{form}": [(MatchedBCEWithLogitsLoss(0.2, **options), y, WHOLE)]
+        for name, y in {"soft": SOFT_BINARY, "many": MANY_BINARY}.items()
+        for form, options in {
+            "weighted": {"weight": torch.linspace(0.3, 1.9, len(y)), "pos_weight": WEIGHT[1]},
+            "weighted-rows": {"pos_weight": WEIGHT[:1], "reduction": "none"},
+            "learnt-weight": {"weight": torch.ones(len(y), requires_grad=True)},
+        }.items()
+    },
+    "learnt-weight": [
+        (MatchedCrossEntropyLoss(100, weight=torch.ones(100, requires_grad=True)), y, WHOLE)
+        for y in (MANY_LABELS, MANY_SOFT)
+    ],
     "binary-batches-of-several-sizes": [
         (MatchedBCEWithLogitsLoss(0.2), MANY_BINARY[:n], WHOLE) for n in (5, 9_000, 8_500, 3, 2_000)
     ],
@@ -508,7 +535,12 @@ WRONG = {  # labels far out of their limits, and for kernels at all, whose compi
 if HAS_KERNELS:
     WRONG["wrong-many"] = (MatchedBCEWithLogitsLoss(), torch.linspace(0.0, 1.1, 9_000))
     WRONG["wrong-counts"] = (MatchedCrossEntropyLoss(100), MANY_SOFT - 0.01)
-BACKWARD_ALONE = {"labels": (MatchedCrossEntropyLoss(3), LABELS), "binary": (MatchedBCEWithLogitsLoss(), SOFT_BINARY)}
+    WRONG["wrong-rows"] = (MatchedCrossEntropyLoss(100, reduction="none"), MANY_SOFT - 0.01)
+BACKWARD_ALONE = {
+    "labels": (MatchedCrossEntropyLoss(3), LABELS),
+    "rows": (MatchedCrossEntropyLoss(3, reduction="none"), LABELS),
+    "binary": (MatchedBCEWithLogitsLoss(), SOFT_BINARY),
+}
 WITHIN_FUNCTIONS = {"functions-few": MANY_BINARY[:5], "functions-many": MANY_BINARY}
 BY_DEFAULT = {
     "default": [(MatchedCrossEntropyLoss(3, 0.2), y, {"fullgraph": True}) for y in (LABELS, SOFT)],
@@ -540,11 +572,11 @@ def difference_when_compiled(case: str) -> str:
             logits = logits_for(loss, y).requires_grad_()
             expected, value = with_gradients(loss, logits, y)[1], loss(logits, y)
             with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
-                value.backward()
+                value.sum().backward()
             assert_close(logits.grad, expected)
         if case in WRONG:
             loss, y = WRONG[case]
-            assert torch.compile(loss, **WHOLE)(logits_for(loss, y), y).isnan()
+            assert torch.compile(loss, **WHOLE)(logits_for(loss, y), y).isnan().any()
         if case in WITHIN_FUNCTIONS:
             y = WITHIN_FUNCTIONS[case].expand(2, -1)
             gradients, logits = torch.vmap(torch.func.grad(MatchedBCEWithLogitsLoss(0.2))), random_logits(*y.shape)

@@ -3,11 +3,13 @@
 Every ratio is of two functions in one interleaved run, each where it is quiet. A loss alone is a few operations on
 logits: of few logits, the time is that of calling them. ``torch.compile`` (``compiled``) makes one operation of each
 loss, torch's and ours. Class indices, probabilities of classes (``soft``: another Gaussian for every row) and binary
-labels.
+labels; their mean, the same with a weight for each class (``pos_weight`` of binary labels), and the losses of all rows
+(``reduction="none"``), whose mean is taken afterwards.
 """
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,16 +24,18 @@ _KINDS = {
     "soft": "cross-entropy, of probabilities",
     "binary": "binary cross-entropy",
 }
+_FORMS = {"mean": "-", "weighted": "--", "rows": ":"}
 _PLACES = ("alone", "alone, compiled", "training step")
 
 
 def _tasks(settings: Settings) -> list[Task]:
     places = [place for place in _PLACES if settings["compiles"] or "compiled" not in place]
     return [
-        {"kind": kind, "place": place, "n_rows": n_rows, "n_logits": n_logits}
+        {"kind": kind, "form": form, "place": place, "n_rows": n_rows, "n_logits": n_logits}
         for kind in _KINDS
+        for form in _FORMS
         for place in places
-        for n_rows, n_logits in settings["sizes"]
+        for n_rows, n_logits in settings["sizes" if form == "mean" else "some_sizes"]
     ]
 
 
@@ -40,7 +44,8 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     generator = torch.Generator().manual_seed(seed)
     binary = task["kind"] == "binary"
     target = _target(str(task["kind"]), n_rows, n_logits, generator)
-    losses = {"own": _own(binary, n_logits), "reference": _reference(binary)}
+    options = _options(str(task["form"]), binary, n_logits, generator)
+    losses = {"own": _own(binary, n_logits, options), "reference": _reference(binary, options)}
     if "compiled" in str(task["place"]):
         losses = {name: torch.compile(loss) for name, loss in losses.items()}
     n_inputs = settings["n_inputs"] if task["place"] == "training step" else None
@@ -60,14 +65,20 @@ def _target(kind: str, n_rows: int, n_logits: int, generator: torch.Generator) -
     return torch.randint(n_logits, (n_rows,), generator=generator)
 
 
-def _own(binary: bool, n_logits: int) -> Callable[..., Tensor]:
+def _options(form: str, binary: bool, n_logits: int, generator: torch.Generator) -> dict[str, Any]:
+    if form == "weighted":
+        return {"pos_weight" if binary else "weight": 0.5 + torch.rand(n_logits, generator=generator)}
+    return {"reduction": "none"} if form == "rows" else {}
+
+
+def _own(binary: bool, n_logits: int, options: dict[str, Any]) -> Callable[..., Tensor]:
     from gaussify.nn import MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
 
-    return MatchedBCEWithLogitsLoss() if binary else MatchedCrossEntropyLoss(n_logits)
+    return MatchedBCEWithLogitsLoss(**options) if binary else MatchedCrossEntropyLoss(n_logits, **options)
 
 
-def _reference(binary: bool) -> Callable[..., Tensor]:
-    return nn.BCEWithLogitsLoss() if binary else nn.CrossEntropyLoss()
+def _reference(binary: bool, options: dict[str, Any]) -> Callable[..., Tensor]:
+    return nn.BCEWithLogitsLoss(**options) if binary else nn.CrossEntropyLoss(**options)
 
 
 def _step(
@@ -80,7 +91,7 @@ def _step(
 
         def alone() -> None:
             logits.grad = None
-            loss(logits, target).backward()
+            _mean(loss(logits, target)).backward()
 
         return alone
     inputs = torch.randn(len(target), n_inputs, generator=generator)
@@ -91,10 +102,14 @@ def _step(
 
     def train() -> None:
         optimiser.zero_grad()
-        loss(network(inputs), target).backward()
+        _mean(loss(network(inputs), target)).backward()
         optimiser.step()
 
     return train
+
+
+def _mean(losses: Tensor) -> Tensor:
+    return losses.mean() if losses.ndim else losses
 
 
 def _draw(records: list[Record], folder: Path) -> None:
@@ -102,24 +117,27 @@ def _draw(records: list[Record], folder: Path) -> None:
     with figure_file(folder, "loss_speed", 1, len(_KINDS), width=11.0, height=3.4) as (_, axes):
         for axis, (kind, words) in zip(axes[0], _KINDS.items(), strict=True):
             some = [record for record in records if record["kind"] == kind]
-            for colour, ((place,), own) in zip(SERIES_COLOURS, group(some, "place").items(), strict=False):
-                points = sorted((int(r["n_rows"]) * int(r["n_logits"]), float(r["ratio"])) for r in own)  # type: ignore[arg-type]
-                axis.plot(*zip(*points, strict=True), "o-", color=colour, label=place)
+            for colour, ((place,), of_place) in zip(SERIES_COLOURS, group(some, "place").items(), strict=False):
+                for (form,), own in group(of_place, "form").items():
+                    points = sorted((int(r["n_rows"]) * int(r["n_logits"]), float(r["ratio"])) for r in own)  # type: ignore[arg-type]
+                    label = str(place) if form == "mean" else f"{place}, {form}"
+                    axis.plot(*zip(*points, strict=True), "o", ls=_FORMS[str(form)], color=colour, label=label)
             axis.axhline(1.0, color="black", lw=0.8, ls=":")
             axis.set(xscale="log", xlabel="logits of a batch", title=f"in place of {words}")
         axes[0, 0].set_ylabel("time over that of torch's loss")
-        axes[0, 0].legend(fontsize=8)
+        axes[0, 0].legend(fontsize=6)
 
 
 _SIZES = [[64, 10], [128, 10], [512, 10], [128, 100], [512, 100], [512, 1000], [4096, 1000]]
+_SOME_SIZES = [[64, 10], [512, 10], [512, 100], [4096, 1000]]
 register(
     Experiment(
         name="loss-speed",
         title="Losses in place of cross-entropy beside torch's own: time of forward and backward",
         presets={
-            "smoke": {"sizes": [[16, 3]], "n_inputs": 8, "seconds": 0.01, "compiles": False},
-            "laptop": {"sizes": _SIZES, "n_inputs": 256, "seconds": 4.0, "compiles": True},
-            "paper": {"sizes": _SIZES, "n_inputs": 256, "seconds": 60.0, "compiles": True},
+            "smoke": {"sizes": [[16, 3]], "some_sizes": [[16, 3]], "n_inputs": 8, "seconds": 0.01, "compiles": False},
+            "laptop": {"sizes": _SIZES, "some_sizes": _SOME_SIZES, "n_inputs": 256, "seconds": 4.0, "compiles": True},
+            "paper": {"sizes": _SIZES, "some_sizes": _SOME_SIZES, "n_inputs": 256, "seconds": 60.0, "compiles": True},
         },
         tasks=_tasks,
         run=_run,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._fused import Kernel, binary_kernel, count_kernel, label_kernel
+from gaussify.nn._fused import Kernel, binary_kernel, count_kernel, label_kernel, square_kernel
 from gaussify.nn._targets import BinaryGaussians, LabelGaussians, beta_curve
 
 FLOATS = (torch.float32, torch.float64)
@@ -62,28 +62,41 @@ def kernel_of_classes(
         and 0.0 <= label_smoothing <= 1.0
         and isinstance(ignore_index, int)
         and abs(ignore_index) < 2**63
-        and reduction in (Reduction.MEAN, Reduction.SUM)
+        and reduction in list(Reduction)
     )
     if not are_allowed or not are_within(SQUARES if is_soft else _ROOTS, alpha_eps, label_variance):
         return None
-    chosen, n_rows, is_mean = LikelihoodMethod(method), size // n_classes, reduction == Reduction.MEAN
-    full = _full_dtype(dtype)
+    chosen, full = LikelihoodMethod(method), _full_dtype(dtype)
+    n_rows = size // n_classes
     if is_soft:
-        if chosen is LikelihoodMethod.GAUSS:
-            return None
-        kept, alpha = 1.0 - label_smoothing, alpha_eps + label_smoothing / n_classes
         kernel = count_kernel(
-            chosen, full, n_rows=n_rows, n_classes=n_classes, is_mean=is_mean, kept=kept, alpha_eps=alpha
+            chosen,
+            full,
+            n_rows=n_rows,
+            n_classes=n_classes,
+            reduction=reduction,
+            alpha_eps=alpha_eps,
+            label_smoothing=label_smoothing,
+            label_variance=label_variance,
         )
     else:
         gaussians = LabelGaussians.of_smoothed(
             chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
         )
         kernel = label_kernel(
-            gaussians, full, n_rows=n_rows, n_classes=n_classes, is_mean=is_mean, ignore_index=ignore_index
+            gaussians,
+            full,
+            n_rows=n_rows,
+            n_classes=n_classes,
+            reduction=reduction,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
         )
     is_ready = len(shape) == 2 and dtype is full and target_dtype is (dtype if is_soft else torch.int64)
-    return kernel._replace(prepare=None if is_ready else _as_rows)
+    return kernel._replace(
+        prepare=None if is_ready else _as_rows,
+        shape=shape_of_rows(shape) if reduction == Reduction.NONE and len(shape) != 2 else None,
+    )
 
 
 @lru_cache(maxsize=2**12, typed=True)  # for batches of any size
@@ -106,19 +119,18 @@ def kernel_of_binary(
         and target_shape == shape
         and size > 0
         and method in BETA_METHODS
-        and reduction in (Reduction.MEAN, Reduction.SUM)
+        and reduction in list(Reduction)
     )
     if not are_allowed or not are_within(SQUARES, alpha_eps, beta_eps, label_variance):
         return None
-    chosen, full, is_mean = LikelihoodMethod(method), _full_dtype(dtype), reduction == Reduction.MEAN
-    curve = None
+    chosen, full = LikelihoodMethod(method), _full_dtype(dtype)
     if chosen is LikelihoodMethod.GAUSS:
-        gaussians = BinaryGaussians(0.0, 1.0 / label_variance, 1.0, 1.0 / label_variance)
+        kernel = square_kernel(label_variance, full, n=size, reduction=reduction)
     else:
         gaussians = BinaryGaussians.of_labels(chosen, alpha_eps, beta_eps)
         curve = partial(beta_curve, alpha_eps, beta_eps, chosen)
+        kernel = binary_kernel(gaussians, full, n=size, reduction=reduction, curve=curve)
     is_ready = target_dtype is dtype is full
-    kernel = binary_kernel(gaussians, full, n=size, is_mean=is_mean, curve=curve)
     return kernel._replace(prepare=None if is_ready else _as_floats)
 
 

@@ -1,11 +1,11 @@
-r"""Losses of all rows as one number, with their derivatives by logits in the same pass, by kernels in C.
+r"""Losses of rows or of all as one number, with their derivatives by logits in the same pass, by kernels in C.
 
 A :class:`Kernel` holds what there is to know of options that are numbers, and of shapes. Kernels are for plain tensors
 of the CPU; an installation without a compiler has none, and computes losses by torch's operations.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,10 +13,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack
 from torch._C._autograd import _get_current_graph_task_keep_graph
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd.function import _SingleLevelFunction
 
 from gaussify.likelihoods import LikelihoodMethod
-from gaussify.nn._targets import PIECE, BetaCurve, BinaryGaussians, LabelGaussians, half_log_variance
+from gaussify.nn._targets import PIECE, BetaCurve, BinaryGaussians, LabelGaussians
 
 try:
     from gaussify.nn import _kernels
@@ -26,7 +27,9 @@ else:
     HAS_KERNELS = True
 
 _CPU, _PLAIN = torch.device("cpu"), (Tensor, nn.Parameter)
-_METHODS = {"variational": 0, "laplace": 1, "moment": 2, "moment-ori": 3}  # as _kernels.c has them
+_KINDS = {"variational": 0, "laplace": 1, "moment": 2, "moment-ori": 3, "gauss": 4}  # as _kernels.c has them
+_NO_WEIGHTS = (0, 0, 0, 0)
+_AS_GIVEN, _ZERO_OR_ONE, _ON_CURVE = 4, 5, 6
 
 
 class Kernel(NamedTuple):
@@ -35,39 +38,91 @@ class Kernel(NamedTuple):
     function: Callable[..., float | None]
     is_double: bool
     task: tuple[float, ...]
+    are_rows: bool  # logits of classes, a loss for each row, or else one for each logit
+    is_sum: bool = True  # or mean; otherwise losses are kept as they are
     otherwise: Callable[..., float | None] | None = None  # for labels that this one is not for
     prepare: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = (
         None  # for tensors that are not as it needs them
     )
+    shape: tuple[int, ...] | None = None  # of losses that are kept, where it is another than this one gives them
 
-    def __call__(self, logits: Tensor, target: Tensor, slope: Tensor | None = None) -> float | None:
+    def __call__(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        slope: Tensor | None = None,
+        losses: Tensor | None = None,
+        weights: Sequence[Tensor | None] = (),
+    ) -> float | None:
         """Return the loss and write its derivative into ``slope``; None where labels are not what they should be."""
         at_logits, at_target = logits.data_ptr(), target.data_ptr()
         if not (at_logits and at_target):  # of tensors that torch has without memory, or in another place
             raise _KernelError
         at_slope = 0 if slope is None else slope.data_ptr()
-        value = self.function(self.is_double, torch.get_num_threads(), at_logits, at_target, at_slope, *self.task)
+        at_losses = 0 if losses is None else losses.data_ptr()
+        at_weights = _NO_WEIGHTS
+        if weights:
+            at_weights = *_address(weights[0]), *_address(weights[1] if len(weights) > 1 else None)
+        at = at_logits, at_target, at_slope, at_losses, *at_weights
+        value = self.function(self.is_double, torch.get_num_threads(), *at, *self.task)
         if value is None and self.otherwise is not None:
-            return self.otherwise(logits, target, slope)
+            return self.otherwise(logits, target, slope, losses, weights)
         return value
+
+    def weight(self, given: Tensor | None, logits: Tensor) -> Tensor | None:
+        """Return factors of classes, or of logits (fewer are repeated), in memory as this one reads them."""
+        if given is None:
+            return None
+        if type(given) not in _PLAIN or not given.is_cpu or given.requires_grad or given.is_neg():
+            raise _KernelError
+        if self.are_rows:
+            is_whole = given.shape == logits.shape[1:]
+        else:
+            shape = given.shape
+            while shape and shape[0] == 1:
+                shape = shape[1:]
+            is_whole = given.ndim <= logits.ndim and shape == logits.shape[logits.ndim - len(shape) :]
+        if is_whole and given.dtype is logits.dtype and given.is_contiguous():
+            return given
+        if (self.are_rows and not is_whole) or given.is_complex():
+            raise _KernelError
+        return (given if is_whole else given.expand(logits.shape)).to(logits.dtype).contiguous()
+
+
+def _address(weight: Tensor | None) -> tuple[int, int]:
+    """Where weights are, and how many."""
+    if weight is None:
+        return 0, 0
+    address = weight.data_ptr()
+    if not address:
+        raise _KernelError
+    return address, weight.numel()
 
 
 def label_kernel(
-    gaussians: LabelGaussians, dtype: torch.dtype, *, n_rows: int, n_classes: int, is_mean: bool, ignore_index: int
+    gaussians: LabelGaussians,
+    dtype: torch.dtype,
+    *,
+    n_rows: int,
+    n_classes: int,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float = 0.0,
 ) -> Kernel:
-    """Return the loss of class indices, whose Gaussians are numbers.
+    """Return the loss of class indices, whose Gaussians are numbers; smoothing is for weights.
 
     Examples
     --------
     >>> gaussians = LabelGaussians(other_mean=0.0, other_precision=1.0, own_mean=1.0, own_precision=1.0)
-    >>> kernel = label_kernel(gaussians, torch.float32, n_rows=1, n_classes=2, is_mean=True, ignore_index=-100)
+    >>> kernel = label_kernel(gaussians, torch.float32, n_rows=1, n_classes=2, reduction="mean", ignore_index=-100)
     >>> kernel(torch.tensor([[3.0, 0.0]]), torch.tensor([0]))  # 2 + log(2 pi)
     3.8379
     """
     other_mean, other_precision, own_mean, own_precision = map(float, gaussians)
     numbers = other_mean, math.sqrt(other_precision), own_mean, math.sqrt(own_precision)
-    task = n_rows, n_classes, is_mean, ignore_index, *numbers, gaussians.row_normaliser(n_classes)
-    return Kernel(_kernels.labels, dtype is torch.float64, task)
+    constant = gaussians.row_normaliser(n_classes)
+    task = n_rows, n_classes, reduction == "mean", ignore_index, 1.0 - label_smoothing, *numbers, constant
+    return Kernel(_kernels.labels, dtype is torch.float64, task, are_rows=True, is_sum=reduction != "none")
 
 
 def count_kernel(
@@ -76,24 +131,27 @@ def count_kernel(
     *,
     n_rows: int,
     n_classes: int,
-    is_mean: bool,
-    kept: float,
+    reduction: str,
     alpha_eps: float,
+    label_smoothing: float = 0.0,
+    label_variance: float = 1.0,
 ) -> Kernel:
     """Return the loss of counts or probabilities of classes, which give each logit a Gaussian of its own.
 
-    Smoothing leaves the part ``kept`` of each count; what it spreads is in ``alpha_eps``.
-
     Examples
     --------
-    >>> rows = {"n_rows": 1, "n_classes": 2, "is_mean": True}
-    >>> kernel = count_kernel(LikelihoodMethod.LAPLACE, torch.float32, **rows, kept=1.0, alpha_eps=1.0)
+    >>> rows = {"n_rows": 1, "n_classes": 2, "reduction": "mean"}
+    >>> kernel = count_kernel(LikelihoodMethod.LAPLACE, torch.float32, **rows, alpha_eps=1.0)
     >>> kernel(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]))  # 2 + log(2 pi)
     3.8379
     """
-    factor = 1.0 / n_rows if is_mean else 1.0
-    task = n_rows * n_classes, factor, _METHODS[method], kept, alpha_eps
-    return Kernel(_kernels.counts, dtype is torch.float64, task)
+    kept, spread = 1.0 - label_smoothing, label_smoothing / n_classes
+    numbers = (kept, spread + alpha_eps, 0.0, 0.0, 0.0, 0.0)
+    if method is LikelihoodMethod.GAUSS:  # the rest of which is for each row
+        numbers = (0.0, 0.0, 1.0 / label_variance, 0.0, math.inf, 0.0)
+    factor = 1.0 / n_rows if reduction == "mean" else 1.0
+    task = n_rows * n_classes, n_classes, factor, kept, spread, _KINDS[method], *numbers
+    return Kernel(_kernels.targets, dtype is torch.float64, task, are_rows=True, is_sum=reduction != "none")
 
 
 def binary_kernel(
@@ -101,33 +159,50 @@ def binary_kernel(
     dtype: torch.dtype,
     *,
     n: int,
-    is_mean: bool,
-    curve: Callable[[torch.dtype], BetaCurve] | None = None,
+    reduction: str,
+    curve: Callable[[torch.dtype], BetaCurve],
 ) -> Kernel:
-    """Return the loss of binary labels: all of them 0 or 1, or else from 0 to 1 where there is a curve.
+    """Return the loss of binary labels: all of them 0 or 1, or else on the curve of labels from 0 to 1.
 
     Examples
     --------
     >>> gaussians = BinaryGaussians(mean_0=0.0, precision_0=1.0, mean_1=1.0, precision_1=1.0)
-    >>> kernel = binary_kernel(gaussians, torch.float32, n=2, is_mean=False)
+    >>> from gaussify.nn._targets import beta_curve
+    >>> options = {"reduction": "sum", "curve": lambda dtype: beta_curve(0.1, 0.1, LikelihoodMethod.LAPLACE, dtype)}
+    >>> kernel = binary_kernel(gaussians, torch.float32, n=2, **options)
     >>> kernel(torch.tensor([2.0, 1.0]), torch.tensor([0.0, 1.0]))  # 2 + log(2 pi)
     3.8379
     """
     mean_0, precision_0, mean_1, precision_1 = map(float, gaussians)
-    half_0, half_1 = half_log_variance(precision_0), half_log_variance(precision_1)
-    factor, is_double = 1.0 / n if is_mean else 1.0, dtype is torch.float64
+    numbers = mean_0, precision_0, math.log(precision_0), mean_1, precision_1, math.log(precision_1)
+    of_hard_labels = _logit_kernel(dtype, n, reduction, _ZERO_OR_ONE, numbers)
 
-    task = n, factor, mean_0, precision_0, half_0, mean_1, precision_1, half_1
-    if curve is None:
-        return Kernel(_kernels.binary, is_double, task)
-
-    def of_soft_labels(logits: Tensor, labels: Tensor, slope: Tensor | None) -> float | None:
+    def of_soft_labels(*tensors: Any) -> float | None:
         alpha_eps, beta_eps, start, n_pieces, coefficients = curve(dtype)  # which lives as long as it is read
-        pieces = coefficients.shape[1], n_pieces, alpha_eps, beta_eps, start / PIECE, 1.0 / PIECE
-        kernel = Kernel(_kernels.curve, is_double, (n, factor, coefficients.data_ptr(), *pieces))
-        return kernel(logits, labels, slope)
+        numbers = alpha_eps, beta_eps, start / PIECE, 1.0 / PIECE, 0.0, 0.0
+        pieces = coefficients.data_ptr(), coefficients.shape[1], n_pieces
+        return _logit_kernel(dtype, n, reduction, _ON_CURVE, (*numbers, *pieces))(*tensors)
 
-    return Kernel(_kernels.binary, is_double, task, of_soft_labels)
+    return of_hard_labels._replace(otherwise=of_soft_labels)
+
+
+def square_kernel(label_variance: float, dtype: torch.dtype, *, n: int, reduction: str) -> Kernel:
+    """Return least squares on labels from 0 to 1.
+
+    Examples
+    --------
+    >>> kernel = square_kernel(1.0, torch.float32, n=2, reduction="sum")
+    >>> kernel(torch.tensor([2.5, 1.0]), torch.tensor([0.5, 1.0]))  # 2 + log(2 pi)
+    3.8379
+    """
+    numbers = 1.0, 0.0, 1.0 / label_variance, -math.log(label_variance), 1.0, 0.0
+    return _logit_kernel(dtype, n, reduction, _AS_GIVEN, numbers)
+
+
+def _logit_kernel(dtype: torch.dtype, n: int, reduction: str, kind: int, numbers: tuple[Any, ...]) -> Kernel:
+    """The loss of logits by themselves, not of rows of classes, whose labels are not smoothed."""
+    task = n, 0, 1.0 / n if reduction == "mean" else 1.0, 1.0, 0.0, kind, *numbers
+    return Kernel(_kernels.targets, dtype is torch.float64, task, are_rows=False, is_sum=reduction != "none")
 
 
 class _KernelError(RuntimeError):
@@ -140,18 +215,20 @@ def fused_loss(
     choose: Callable[..., Kernel | None],
     general: Callable[..., Tensor],
     options: tuple[Any, ...],
-) -> Float[Tensor, ""] | None:
+    weights: tuple[Tensor | None, ...] = (),
+) -> Float[Tensor, "..."] | None:
     """Return the loss by the kernel that is chosen for shapes, types and options; None where none can have it.
 
-    Kernels look at the numbers of plain tensors, where no one else wants to see what is done with them.
-    ``general(input, target, *options)`` is the same loss by torch's operations, for derivatives of the derivative. All
-    of it is in one function, since among the other operations of a training step every call of Python's takes its time.
+    Kernels look at the numbers of plain tensors, where no one else wants to see what is done with them. ``weights`` are
+    those of classes, or those of logits and of the label 1, or none. ``general(input, target, *options, *weights)``
+    is the same loss by torch's operations, for derivatives of the derivative. All of it is in one function, since among
+    the other operations of a training step every call of Python's takes its time.
 
     Examples
     --------
     >>> def choose(shape, dtype, target_shape, target_dtype, alpha_eps):
-    ...     rows = {"n_rows": shape[0], "n_classes": shape[1], "is_mean": True}
-    ...     return count_kernel(LikelihoodMethod.LAPLACE, dtype, **rows, kept=1.0, alpha_eps=alpha_eps)
+    ...     rows = {"n_rows": shape[0], "n_classes": shape[1], "reduction": "mean"}
+    ...     return count_kernel(LikelihoodMethod.LAPLACE, dtype, **rows, alpha_eps=alpha_eps)
     >>> fused_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), choose, torch.add, (1.0,))
     tensor(3.8379)
     >>> fused_loss(torch.zeros(1, 2, device="meta"), torch.tensor([[0.0, 0.0]]), choose, torch.add, (1.0,))
@@ -171,9 +248,12 @@ def fused_loss(
     try:
         if kernel.prepare is not None:
             input, target = kernel.prepare(input, target)
-        return _Fused.apply(input.contiguous(), target.contiguous(), kernel, general, options)  # type: ignore[attr-defined]
+        if weights:
+            weights = tuple([kernel.weight(weight, input) for weight in weights])
+        loss = _Fused.apply(input.contiguous(), target.contiguous(), kernel, general, options, *weights)  # type: ignore[attr-defined]
     except RuntimeError:  # of kernels, of layouts without memory, of forward mode, of labels made in inference mode
         return None
+    return loss if kernel.shape is None else loss.reshape(kernel.shape)
 
 
 class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that does for torch.func
@@ -187,30 +267,41 @@ class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that
         kernel: Kernel,
         general: Callable[..., Tensor],
         options: tuple[Any, ...],
+        *weights: Tensor | None,
     ) -> Tensor:
         slope = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
-        value = kernel(logits, target, slope)
+        losses = None
+        if not kernel.is_sum:
+            losses = logits.new_empty(len(logits)) if kernel.are_rows else torch.empty_like(logits)
+        value = kernel(logits, target, slope, losses, weights)
         if value is None:
             raise _KernelError
-        ctx.save_for_backward(logits, target, slope)
+        ctx.save_for_backward(logits, target, slope, *weights)
         ctx.general, ctx.options = general, options
-        return torch.scalar_tensor(value, dtype=logits.dtype, device=_CPU)
+        return torch.scalar_tensor(value, dtype=logits.dtype, device=_CPU) if losses is None else losses
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        logits, target, slope = ctx.saved_tensors
+        logits, target, slope, *weights = ctx.saved_tensors
+        is_own = False  # whether no one else has the slope now
         if torch.is_grad_enabled():  # for the derivative of the derivative
-            (slope,) = torch.autograd.grad(ctx.general(logits, target, *ctx.options), logits, create_graph=True)
-        elif _is_one(grad) and not _get_current_graph_task_keep_graph():
-            return slope, None, None, None, None  # which no one else has now
-        return slope * grad, None, None, None, None
+            losses = ctx.general(logits, target, *ctx.options, *weights)
+            (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
+        else:
+            is_own = not (_get_current_graph_task_keep_graph() or _is_watched(grad))
+        if grad.ndim:
+            factors = grad if grad.ndim == slope.ndim else grad.unsqueeze(-1)
+            slope = slope.mul_(factors) if is_own else slope * factors
+        elif not (is_own and grad.item() == 1.0):  # as where backward began with the loss
+            slope = slope * grad
+        return slope, None, None, None, None, *(None for _ in weights)
 
 
-def _is_one(grad: Tensor) -> bool:
-    """Whether the loss is what backward began with, as a rule."""
-    if torch.compiler.is_compiling() or _len_torch_dispatch_stack() or _are_functorch_transforms_active():
-        return False  # where a number that is taken out of a tensor would be a constant
-    try:
-        return grad.item() == 1.0
-    except RuntimeError:  # of many at once, by is_grads_batched
-        return False
+def _is_watched(grad: Tensor) -> bool:
+    """Whether operations are traced, where a number that is taken out of a tensor would be a constant, or many."""
+    return bool(
+        torch.compiler.is_compiling()
+        or _len_torch_dispatch_stack()
+        or _are_functorch_transforms_active()
+        or is_legacy_batchedtensor(grad)  # by is_grads_batched
+    )

@@ -26,44 +26,47 @@
 
 #define HALF_LOG_2_PI 0.91893853320467274178
 
-enum { VARIATIONAL, LAPLACE, MOMENT, MOMENT_ORI }; /* as in _fused.py */
+/* How a target becomes a Gaussian of its logit; as in _fused.py. */
+enum { VARIATIONAL, LAPLACE, MOMENT, MOMENT_ORI, AS_GIVEN, ZERO_OR_ONE, ON_CURVE };
 
-/* What there is to do. Targets have a number for each logit but for class indices, slopes may be NULL. */
+#define SHORT_SUM 1024 /* numbers are summed in their own type as far as this, then in double */
+#define N_NUMBERS 6
+#define FEWEST 1e-30 /* counts of a row that are shared out */
+
+/* What there is to do. Slopes, losses of each row or logit, and weights may be NULL. */
 typedef struct {
     const void *logits;
     const int64_t *labels;
-    void *slope;
+    void *slope, *losses;
+    const void *weights; /* of classes */
     int64_t n_rows, ignore_index;
     int32_t n_classes;
     double other_mean, other_scale, own_mean, own_scale, row_constant, factor;
+    double kept, spread_weight; /* smoothing leaves a part of the own weight, and adds the rest of the mean */
 } LabelTask;
 
 typedef struct {
-    const void *logits, *counts;
-    void *slope;
-    int64_t n;
-    int method;
-    double kept, alpha, factor; /* the concentration of a count is kept * count + alpha */
-} CountTask;
-
-typedef struct {
-    const void *logits, *labels;
-    void *slope;
-    int64_t n;
-    double mean_0, precision_0, constant_0, mean_1, precision_1, constant_1, factor;
-} BinaryTask;
-
-typedef struct {
-    const void *logits, *labels, *coefficients; /* the last (2, n_nodes, n_pieces) */
-    void *slope;
-    int64_t n, n_nodes, n_pieces;
-    double alpha, beta, first_piece, pieces_per_unit, factor;
-} CurveTask;
+    const void *logits, *targets; /* a number for each logit */
+    void *slope, *losses;
+    const void *weights, *positive_weights; /* of classes if rows are of counts, else of logits, and repeated for more */
+    int64_t n_weights, n_positive_weights;
+    int64_t n, n_classes; /* logits in all; classes of rows of counts, else 0 */
+    int kind;
+    double factor, kept, spread; /* smoothing makes kept * count + spread of a count */
+    /* VARIATIONAL to MOMENT_ORI: kept, spread + alpha_eps
+     * AS_GIVEN: factor and shift of means, precision, its log, the largest target
+     * ZERO_OR_ONE: mean, precision, its log, for label 0 and then for 1
+     * ON_CURVE: alpha_eps, beta_eps, the place of the first piece, pieces for a unit */
+    double numbers[N_NUMBERS];
+    const void *coefficients; /* (2, n_nodes, n_pieces) */
+    int64_t n_nodes, n_pieces;
+} TargetTask;
 
 #define REAL float
 #define BITS int32_t
 #define NAME(name) name##_float
 #define LARGEST FLT_MAX
+#define SMALLEST FLT_MIN
 #define SQRT_HALF_BITS 0x3f3504f3
 #define MANTISSA_BITS 23
 #define N_ARTANH 4
@@ -75,6 +78,7 @@ typedef struct {
 #undef BITS
 #undef NAME
 #undef LARGEST
+#undef SMALLEST
 #undef SQRT_HALF_BITS
 #undef MANTISSA_BITS
 #undef N_ARTANH
@@ -86,6 +90,7 @@ typedef struct {
 #define BITS int64_t
 #define NAME(name) name##_double
 #define LARGEST DBL_MAX
+#define SMALLEST DBL_MIN
 #define SQRT_HALF_BITS 0x3fe6a09e667f3bcd
 #define MANTISSA_BITS 52
 #define N_ARTANH 10
@@ -194,6 +199,30 @@ static PyObject *result(double total, int odd)
     return odd ? Py_NewRef(Py_None) : PyFloat_FromDouble(total);
 }
 
+/* The mean of weights, and the sum of those of labels that are kept, each 1 where there are none. */
+#define SUM_WEIGHTS(REAL)                                                                                              \
+    for (int32_t k = 0; weights && k < task->n_classes; k++)                                                           \
+        mean += (double)((const REAL *)weights)[k] / task->n_classes;                                                  \
+    for (int64_t row = 0; row < task->n_rows; row++) {                                                                 \
+        const int64_t label = task->labels[row];                                                                       \
+        const int is_class = label >= 0 && label < task->n_classes; /* what is not will be seen later */               \
+        if (label != task->ignore_index)                                                                               \
+            kept += !weights ? 1.0 : is_class ? (double)((const REAL *)weights)[label] : 0.0;                          \
+    }
+
+static double weigh(LabelTask *task, int is_double)
+{
+    const void *const weights = task->weights;
+    double mean = 0.0, kept = 0.0;
+    if (is_double) {
+        SUM_WEIGHTS(double)
+    } else {
+        SUM_WEIGHTS(float)
+    }
+    task->spread_weight = (1.0 - task->kept) * mean;
+    return kept;
+}
+
 static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
 {
     Arguments arguments = {given, n_given};
@@ -203,10 +232,15 @@ static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     task.logits = address(&arguments);
     task.labels = address(&arguments);
     task.slope = address(&arguments);
+    task.losses = address(&arguments);
+    task.weights = address(&arguments);
+    for (int i = 0; i < 3; i++) /* how many these are, and weights of label 1 */
+        next_argument(&arguments);
     task.n_rows = integer(&arguments);
     task.n_classes = (int32_t)integer(&arguments);
     const int is_mean = (int)integer(&arguments);
     task.ignore_index = integer(&arguments);
+    task.kept = number(&arguments);
     task.other_mean = number(&arguments);
     task.other_scale = number(&arguments);
     task.own_mean = number(&arguments);
@@ -214,94 +248,63 @@ static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     task.row_constant = number(&arguments);
     if (PyErr_Occurred())
         return NULL;
-    int64_t n_kept = 0;
-    for (int64_t row = 0; row < task.n_rows; row++)
-        n_kept += task.labels[row] != task.ignore_index;
-    task.factor = is_mean ? 1.0 / (double)n_kept : 1.0;
+    const double kept = weigh(&task, is_double);
+    task.factor = is_mean ? 1.0 / kept : 1.0;
     int odd = 0;
     const double total = total_of(is_double ? label_block_double : label_block_float, &task, task.n_rows,
                                   task.n_classes, n_threads, &odd);
-    return result(n_kept || !is_mean ? total : NAN, odd);
+    return result(kept != 0.0 || !is_mean ? total : NAN, odd);
 }
 
-static PyObject *counts(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
+static PyObject *targets(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
 {
     Arguments arguments = {given, n_given};
     const int is_double = (int)integer(&arguments);
     const unsigned n_threads = (unsigned)integer(&arguments);
-    CountTask task;
+    TargetTask task = {0};
     task.logits = address(&arguments);
-    task.counts = address(&arguments);
+    task.targets = address(&arguments);
     task.slope = address(&arguments);
+    task.losses = address(&arguments);
+    task.weights = address(&arguments);
+    task.n_weights = integer(&arguments);
+    task.positive_weights = address(&arguments);
+    task.n_positive_weights = integer(&arguments);
     task.n = integer(&arguments);
+    task.n_classes = integer(&arguments);
     task.factor = number(&arguments);
-    task.method = (int)integer(&arguments);
     task.kept = number(&arguments);
-    task.alpha = number(&arguments);
+    task.spread = number(&arguments);
+    task.kind = (int)integer(&arguments);
+    for (int i = 0; i < N_NUMBERS; i++)
+        task.numbers[i] = number(&arguments);
+    if (task.kind == ON_CURVE) {
+        task.coefficients = address(&arguments);
+        task.n_nodes = integer(&arguments);
+        task.n_pieces = integer(&arguments);
+    }
     if (PyErr_Occurred())
         return NULL;
+    const int is_weighted = task.weights || task.positive_weights;
+    const int has_rows = task.n_classes && (is_weighted || task.losses || task.kind == AS_GIVEN);
+    const int64_t width = has_rows ? task.n_classes : 1;
+    BlockFunction of_block;
+    if (has_rows && task.kind != AS_GIVEN && width <= SHORT_SUM / 4)
+        of_block = is_double ? short_row_block_double : short_row_block_float;
+    else if (has_rows)
+        of_block = is_double ? row_block_double : row_block_float;
+    else if (is_weighted)
+        of_block = is_double ? weighted_block_double : weighted_block_float;
+    else
+        of_block = is_double ? target_block_double : target_block_float;
     int odd = 0;
-    const double total =
-        total_of(is_double ? count_block_double : count_block_float, &task, task.n, 1, n_threads, &odd);
-    return result(total + task.factor * (double)task.n * HALF_LOG_2_PI, odd);
-}
-
-static PyObject *binary(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
-{
-    Arguments arguments = {given, n_given};
-    const int is_double = (int)integer(&arguments);
-    const unsigned n_threads = (unsigned)integer(&arguments);
-    BinaryTask task;
-    task.logits = address(&arguments);
-    task.labels = address(&arguments);
-    task.slope = address(&arguments);
-    task.n = integer(&arguments);
-    task.factor = number(&arguments);
-    task.mean_0 = number(&arguments);
-    task.precision_0 = number(&arguments);
-    task.constant_0 = number(&arguments);
-    task.mean_1 = number(&arguments);
-    task.precision_1 = number(&arguments);
-    task.constant_1 = number(&arguments);
-    if (PyErr_Occurred())
-        return NULL;
-    int odd = 0;
-    const double total =
-        total_of(is_double ? binary_block_double : binary_block_float, &task, task.n, 1, n_threads, &odd);
+    const double total = total_of(of_block, &task, task.n / width, width, n_threads, &odd);
     return result(total, odd);
-}
-
-static PyObject *curve(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
-{
-    Arguments arguments = {given, n_given};
-    const int is_double = (int)integer(&arguments);
-    const unsigned n_threads = (unsigned)integer(&arguments);
-    CurveTask task;
-    task.logits = address(&arguments);
-    task.labels = address(&arguments);
-    task.slope = address(&arguments);
-    task.n = integer(&arguments);
-    task.factor = number(&arguments);
-    task.coefficients = address(&arguments);
-    task.n_nodes = integer(&arguments);
-    task.n_pieces = integer(&arguments);
-    task.alpha = number(&arguments);
-    task.beta = number(&arguments);
-    task.first_piece = number(&arguments);
-    task.pieces_per_unit = number(&arguments);
-    if (PyErr_Occurred())
-        return NULL;
-    int odd = 0;
-    const double total =
-        total_of(is_double ? curve_block_double : curve_block_float, &task, task.n, 1, n_threads, &odd);
-    return result(total + task.factor * (double)task.n * HALF_LOG_2_PI, odd);
 }
 
 static PyMethodDef methods[] = {
     {"labels", (PyCFunction)(void (*)(void))labels, METH_FASTCALL, "Class indices."},
-    {"counts", (PyCFunction)(void (*)(void))counts, METH_FASTCALL, "Counts or probabilities of classes."},
-    {"binary", (PyCFunction)(void (*)(void))binary, METH_FASTCALL, "Labels that are 0 or 1."},
-    {"curve", (PyCFunction)(void (*)(void))curve, METH_FASTCALL, "Labels from 0 to 1."},
+    {"targets", (PyCFunction)(void (*)(void))targets, METH_FASTCALL, "A number for each logit."},
     {NULL, NULL, 0, NULL},
 };
 

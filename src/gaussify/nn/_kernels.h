@@ -1,14 +1,11 @@
 /* Losses and their derivatives for one type of numbers; _kernels.c includes this once for each.
  *
- * A block function goes once over a part of the logits, returns the sum of the losses (but for constants, where its
- * comment says so) and, where there is a 'slope', writes there the derivative by each logit. 'odd' becomes 1 where a
- * label is not what the function is for, and then nothing else has a meaning.
+ * A block function goes once over a part of the logits, returns the sum of the losses and, where there is a 'slope',
+ * writes there the derivative by each logit. 'odd' becomes 1 where a label is not what the function is for, and then
+ * nothing else has a meaning.
  *
  * A logit f with the Gaussian N(m, 1/p) has the loss p (f - m)^2 / 2 - log(p) / 2 + log(2 pi) / 2.
  */
-
-/* Numbers are summed in REAL as far as this, then in double. */
-#define SHORT_SUM 1024
 
 /* log x = e log 2 + 2 artanh(s), s = (m - 1) / (m + 1), for x = m 2^e > 0 with m from sqrt(1/2) to sqrt(2).
  *
@@ -83,8 +80,8 @@ INLINE double NAME(labels_of)(const LabelTask *task, int64_t start, int64_t stop
     const int32_t c = task->n_classes;
     const REAL other_mean = (REAL)task->other_mean, other_scale = (REAL)task->other_scale;
     const REAL own_mean = (REAL)task->own_mean, own_scale = (REAL)task->own_scale;
-    const REAL other_factor = (REAL)(task->factor * task->other_scale);
-    const REAL own_factor = (REAL)(task->factor * task->own_scale);
+    const REAL *weights = task->weights;
+    REAL *losses = task->losses;
     double total = 0.0;
     for (int64_t row = start; row < stop; row++) {
         const REAL *restrict f = (const REAL *)task->logits + row * c;
@@ -92,6 +89,8 @@ INLINE double NAME(labels_of)(const LabelTask *task, int64_t start, int64_t stop
         if (task->labels[row] == task->ignore_index) {
             if (has_slope)
                 memset(slope, 0, (size_t)c * sizeof *slope);
+            if (losses)
+                losses[row] = 0;
             continue;
         }
         if (task->labels[row] < 0 || task->labels[row] >= c) {
@@ -99,6 +98,9 @@ INLINE double NAME(labels_of)(const LabelTask *task, int64_t start, int64_t stop
             return 0.0;
         }
         const int32_t label = (int32_t)task->labels[row];
+        const double factor =
+            weights ? task->factor * (task->kept * (double)weights[label] + task->spread_weight) : task->factor;
+        const REAL other_factor = (REAL)(factor * task->other_scale), own_factor = (REAL)(factor * task->own_scale);
         double squares = 0.0;
         for (int32_t first = 0; first < c; first += SHORT_SUM) {
             const int32_t last = c - first > SHORT_SUM ? first + SHORT_SUM : c;
@@ -113,9 +115,12 @@ INLINE double NAME(labels_of)(const LabelTask *task, int64_t start, int64_t stop
             }
             squares += (double)sum;
         }
-        total += 0.5 * squares + task->row_constant;
+        const double loss = factor * (0.5 * squares + task->row_constant);
+        if (losses)
+            losses[row] = (REAL)loss;
+        total += loss;
     }
-    return task->factor * total;
+    return total;
 }
 
 CLONES static double NAME(label_block)(const void *given, int64_t start, int64_t stop, int *odd)
@@ -124,12 +129,58 @@ CLONES static double NAME(label_block)(const void *given, int64_t start, int64_t
     return task->slope ? NAME(labels_of)(task, start, stop, odd, 1) : NAME(labels_of)(task, start, stop, odd, 0);
 }
 
-/* Counts or probabilities, a Gaussian for each logit, without log(2 pi) / 2. */
-INLINE double NAME(counts_of)(const CountTask *task, int64_t start, int64_t stop, int *odd, int method, int has_slope)
+/* What targets have in common, in the type of the logits. */
+typedef struct {
+    REAL numbers[N_NUMBERS];
+    const REAL *coefficients;
+    int32_t n_pieces;
+} NAME(Common);
+
+/* Mean, precision and log of the precision of the Gaussian that a target y gives its logit; whether y is a target. */
+INLINE int NAME(gaussian_of)(REAL y, int kind, const NAME(Common) *common, REAL *mean, REAL *precision,
+                             REAL *log_precision)
 {
-    const REAL *restrict f = task->logits, *restrict counts = task->counts;
+    const REAL *const numbers = common->numbers;
+    if (kind == AS_GIVEN) {
+        *mean = numbers[0] * y + numbers[1];
+        *precision = numbers[2];
+        *log_precision = numbers[3];
+        return (y >= 0) & (y <= numbers[4]);
+    }
+    if (kind == ZERO_OR_ONE) {
+        *mean = y > 0 ? numbers[3] : numbers[0];
+        *precision = y > 0 ? numbers[4] : numbers[1];
+        *log_precision = y > 0 ? numbers[5] : numbers[2];
+        return (y == 0) | (y == 1);
+    }
+    if (kind == ON_CURVE) {
+        const int is_label = (y >= 0) & (y <= 1);
+        const REAL own = is_label ? y : 0, alpha = numbers[0], beta = numbers[1], first = numbers[2];
+        const REAL place = NAME(log_of)((own + alpha) / (1 - own + beta)) * numbers[3] - first; /* 0 to n_pieces */
+        const int32_t n_pieces = common->n_pieces;
+        int32_t piece = (int32_t)place;
+        piece = piece < 0 ? 0 : piece >= n_pieces ? n_pieces - 1 : piece;
+        const REAL within = place - (REAL)piece - (REAL)0.5;
+        const REAL *const of_means = common->coefficients, *const of_precisions = of_means + N_CURVE * n_pieces;
+        *mean = of_means[piece], *precision = of_precisions[piece];
+        for (int j = 1; j < N_CURVE; j++) { /* Horner's scheme, from the highest power down */
+            *mean = *mean * within + of_means[j * n_pieces + piece];
+            *precision = *precision * within + of_precisions[j * n_pieces + piece];
+        }
+        *log_precision = NAME(log_of)(*precision);
+        return is_label;
+    }
+    NAME(match_gamma)(numbers[0] * y + numbers[1], kind, mean, precision, log_precision);
+    return (y >= 0) & (y <= LARGEST);
+}
+
+INLINE double NAME(targets_of)(const TargetTask *task, const NAME(Common) *common, int64_t start, int64_t stop,
+                               REAL factor, REAL *restrict losses, int *odd, int kind, int has_slope, int has_losses)
+{
+    const REAL *restrict f = task->logits, *restrict targets = task->targets;
     REAL *restrict slope = task->slope;
-    const REAL kept = (REAL)task->kept, alpha = (REAL)task->alpha, factor = (REAL)task->factor;
+    const double n = (double)(stop - start);
+    const int64_t begin = start;
     double total = 0.0;
     int is_odd = 0;
     for (; start < stop; start += SHORT_SUM) {
@@ -138,122 +189,182 @@ INLINE double NAME(counts_of)(const CountTask *task, int64_t start, int64_t stop
 #pragma omp simd reduction(+ : sum) reduction(| : is_odd)
         for (int64_t i = start; i < end; i++) {
             REAL mean, precision, log_precision;
-            NAME(match_gamma)(kept * counts[i] + alpha, method, &mean, &precision, &log_precision);
+            is_odd |= !NAME(gaussian_of)(targets[i], kind, common, &mean, &precision, &log_precision);
             const REAL residual = f[i] - mean, weighted = precision * residual;
+            const REAL twice = weighted * residual - log_precision;
             if (has_slope)
                 slope[i] = factor * weighted;
-            sum += weighted * residual - log_precision;
-            is_odd |= !(counts[i] >= 0) | !(counts[i] <= LARGEST);
+            if (has_losses)
+                losses[i - begin] = twice / 2 + (REAL)HALF_LOG_2_PI;
+            sum += twice;
         }
         total += (double)sum;
     }
     *odd |= is_odd;
-    return 0.5 * task->factor * total;
+    return 0.5 * total + n * HALF_LOG_2_PI;
 }
 
-/* The same for each method, so that none is chosen within the loop. */
-CLONES static double NAME(count_block)(const void *given, int64_t start, int64_t stop, int *odd)
+/* The sum of the losses of logits start to stop. Derivatives are times the factor; losses are written for each. */
+CLONES static double NAME(targets_from)(const TargetTask *task, const double *numbers, int64_t start, int64_t stop,
+                                        double factor, REAL *losses, int *odd)
 {
-    const CountTask *const task = given;
-#define OF_METHOD(method)                                                                                              \
-    case method:                                                                                                       \
-        return task->slope ? NAME(counts_of)(task, start, stop, odd, method, 1)                                        \
-                           : NAME(counts_of)(task, start, stop, odd, method, 0);
-    switch (task->method) {
-        OF_METHOD(VARIATIONAL)
-        OF_METHOD(LAPLACE)
-        OF_METHOD(MOMENT)
-        OF_METHOD(MOMENT_ORI)
+    if (task->kind == ON_CURVE && task->n_nodes != N_CURVE) { /* of which it reads as many */
+        *odd = 1;
+        return 0.0;
     }
-#undef OF_METHOD
+    NAME(Common) common = {.coefficients = task->coefficients, .n_pieces = (int32_t)task->n_pieces};
+    for (int i = 0; i < N_NUMBERS; i++)
+        common.numbers[i] = (REAL)numbers[i];
+    /* the same for each kind, so that none is chosen within the loop */
+#define WITH(kind, has_slope, has_losses)                                                                              \
+    NAME(targets_of)(task, &common, start, stop, (REAL)factor, losses, odd, kind, has_slope, has_losses)
+#define OF_KIND(kind)                                                                                                  \
+    case kind:                                                                                                         \
+        return losses ? (task->slope ? WITH(kind, 1, 1) : WITH(kind, 0, 1))                                            \
+                      : (task->slope ? WITH(kind, 1, 0) : WITH(kind, 0, 0));
+    switch (task->kind) {
+        OF_KIND(VARIATIONAL)
+        OF_KIND(LAPLACE)
+        OF_KIND(MOMENT)
+        OF_KIND(MOMENT_ORI)
+        OF_KIND(AS_GIVEN)
+        OF_KIND(ZERO_OR_ONE)
+        OF_KIND(ON_CURVE)
+    }
+#undef OF_KIND
+#undef WITH
     *odd = 1;
     return 0.0;
 }
 
-/* Labels that are 0 or 1. */
-INLINE double NAME(binary_of)(const BinaryTask *task, int64_t start, int64_t stop, int *odd, int has_slope)
+/* Losses of logits, without weights. */
+static double NAME(target_block)(const void *given, int64_t start, int64_t stop, int *odd)
 {
-    const REAL *restrict f = task->logits, *restrict labels = task->labels;
-    REAL *restrict slope = task->slope;
-    const REAL mean_0 = (REAL)task->mean_0, precision_0 = (REAL)task->precision_0;
-    const REAL mean_1 = (REAL)task->mean_1, precision_1 = (REAL)task->precision_1;
-    const REAL factor = (REAL)task->factor;
-    const double n = (double)(stop - start);
-    double total = 0.0, n_ones = 0.0;
-    int is_odd = 0;
-    for (; start < stop; start += SHORT_SUM) {
-        const int64_t end = start + SHORT_SUM < stop ? start + SHORT_SUM : stop;
-        REAL sum = 0, ones = 0;
-#pragma omp simd reduction(+ : sum, ones) reduction(| : is_odd)
-        for (int64_t i = start; i < end; i++) {
-            const REAL y = labels[i];
-            const REAL mean = y > 0 ? mean_1 : mean_0, precision = y > 0 ? precision_1 : precision_0;
-            const REAL residual = f[i] - mean, weighted = precision * residual;
-            if (has_slope)
-                slope[i] = factor * weighted;
-            sum += weighted * residual;
-            ones += y;
-            is_odd |= (y != 0) & (y != 1);
-        }
-        total += (double)sum;
-        n_ones += (double)ones;
-    }
-    *odd |= is_odd;
-    return task->factor * (0.5 * total + n_ones * task->constant_1 + (n - n_ones) * task->constant_0);
+    const TargetTask *const task = given;
+    REAL *const losses = task->losses ? (REAL *)task->losses + start : NULL;
+    return task->factor * NAME(targets_from)(task, task->numbers, start, stop, task->factor, losses, odd);
 }
 
-CLONES static double NAME(binary_block)(const void *given, int64_t start, int64_t stop, int *odd)
+/* Weights of n logits from start on, which come again and again after a number of them. */
+INLINE void NAME(repeat)(REAL *restrict to, const REAL *restrict weights, int64_t n_weights, int64_t start, int64_t n)
 {
-    const BinaryTask *const task = given;
-    return task->slope ? NAME(binary_of)(task, start, stop, odd, 1) : NAME(binary_of)(task, start, stop, odd, 0);
+    const int64_t first = start % n_weights, n_first = n_weights < n ? n_weights : n;
+    for (int64_t i = 0; i < n_first; i++)
+        to[i] = weights[first + i < n_weights ? first + i : first + i - n_weights];
+    for (int64_t done = n_first; done < n; done *= 2)
+        memcpy(to + done, to, (size_t)(n - done < done ? n - done : done) * sizeof *to);
 }
 
-/* Labels from 0 to 1, whose Gaussians are on the pieces of a BetaCurve, without log(2 pi) / 2. */
-INLINE double NAME(curve_of)(const CurveTask *task, int64_t start, int64_t stop, int *odd, int has_slope)
+/* Losses of logits, of which each has a weight, and those with the label 1 a second one. */
+CLONES static double NAME(weighted_block)(const void *given, int64_t start, int64_t stop, int *odd)
 {
-    const REAL *restrict f = task->logits, *restrict labels = task->labels;
-    const REAL *restrict of_means = task->coefficients;
-    const REAL *restrict of_precisions = of_means + N_CURVE * task->n_pieces;
-    REAL *restrict slope = task->slope;
-    const REAL alpha = (REAL)task->alpha, beta = (REAL)task->beta, factor = (REAL)task->factor;
-    const REAL per_unit = (REAL)task->pieces_per_unit, first = (REAL)task->first_piece;
-    const int32_t n_pieces = (int32_t)task->n_pieces;
+    const TargetTask *const task = given;
+    const REAL *restrict labels = task->targets;
     double total = 0.0;
-    int is_odd = task->n_nodes != N_CURVE; /* of which it reads as many */
-    if (is_odd)
-        stop = start;
     for (; start < stop; start += SHORT_SUM) {
-        const int64_t end = start + SHORT_SUM < stop ? start + SHORT_SUM : stop;
-        REAL sum = 0;
-#pragma omp simd reduction(+ : sum) reduction(| : is_odd)
-        for (int64_t i = start; i < end; i++) {
-            const int is_label = (labels[i] >= 0) & (labels[i] <= 1);
-            const REAL y = is_label ? labels[i] : 0;
-            const REAL place = NAME(log_of)((y + alpha) / (1 - y + beta)) * per_unit - first; /* from 0 to n_pieces */
-            int32_t piece = (int32_t)place;
-            piece = piece < 0 ? 0 : piece >= n_pieces ? n_pieces - 1 : piece;
-            const REAL within = place - (REAL)piece - (REAL)0.5;
-            REAL mean = of_means[piece], precision = of_precisions[piece];
-            for (int j = 1; j < N_CURVE; j++) { /* Horner's scheme, from the highest power down */
-                mean = mean * within + of_means[j * n_pieces + piece];
-                precision = precision * within + of_precisions[j * n_pieces + piece];
-            }
-            const REAL residual = f[i] - mean, weighted = precision * residual;
-            if (has_slope)
-                slope[i] = factor * weighted;
-            sum += weighted * residual - NAME(log_of)(precision);
-            is_odd |= !is_label;
+        const int64_t n = stop - start < SHORT_SUM ? stop - start : SHORT_SUM;
+        REAL here[SHORT_SUM], factors[SHORT_SUM], sum = 0;
+        if (task->weights)
+            NAME(repeat)(factors, task->weights, task->n_weights, start, n);
+        else
+            for (int64_t i = 0; i < n; i++)
+                factors[i] = 1;
+        if (task->positive_weights) {
+            NAME(repeat)(here, task->positive_weights, task->n_positive_weights, start, n);
+            for (int64_t i = 0; i < n; i++)
+                factors[i] *= 1 + labels[start + i] * (here[i] - 1);
+        }
+        NAME(targets_from)(task, task->numbers, start, start + n, task->factor, here, odd);
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < n; i++) {
+            here[i] *= factors[i];
+            sum += here[i];
+        }
+        if (task->losses)
+            memcpy((REAL *)task->losses + start, here, (size_t)n * sizeof *here);
+        if (task->slope) {
+            REAL *restrict slope = (REAL *)task->slope + start;
+            for (int64_t i = 0; i < n; i++)
+                slope[i] *= factors[i];
         }
         total += (double)sum;
     }
-    *odd |= is_odd;
-    return 0.5 * task->factor * total;
+    return task->factor * total;
 }
 
-CLONES static double NAME(curve_block)(const void *given, int64_t start, int64_t stop, int *odd)
+/* The weight of a row of counts, from those of classes. */
+INLINE double NAME(row_weight)(const TargetTask *task, const REAL *restrict counts)
 {
-    const CurveTask *const task = given;
-    return task->slope ? NAME(curve_of)(task, start, stop, odd, 1) : NAME(curve_of)(task, start, stop, odd, 0);
+    const REAL *restrict weights = task->weights;
+    double weight = 0.0;
+    if (!weights)
+        return 1.0;
+#pragma omp simd reduction(+ : weight)
+    for (int64_t k = 0; k < task->n_classes; k++)
+        weight += (task->kept * (double)counts[k] + task->spread) * (double)weights[k];
+    return weight;
 }
 
-#undef SHORT_SUM
+/* Losses of rows of counts, as many rows as fit into a short sum at once: calls for each would take longer. */
+CLONES static double NAME(short_row_block)(const void *given, int64_t start, int64_t stop, int *odd)
+{
+    const TargetTask *const task = given;
+    const int64_t c = task->n_classes, n_rows = SHORT_SUM / c;
+    double total = 0.0;
+    for (; start < stop; start += n_rows) {
+        const int64_t end = stop - start < n_rows ? stop : start + n_rows;
+        REAL here[SHORT_SUM];
+        NAME(targets_from)(task, task->numbers, start * c, end * c, task->factor, here, odd);
+        for (int64_t row = start; row < end; row++) {
+            const double weight = NAME(row_weight)(task, (const REAL *)task->targets + row * c);
+            const REAL *restrict own = here + (row - start) * c;
+            REAL sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (int64_t k = 0; k < c; k++)
+                sum += own[k];
+            if (task->weights && task->slope) {
+                REAL *restrict slope = (REAL *)task->slope + row * c;
+                for (int64_t k = 0; k < c; k++)
+                    slope[k] *= (REAL)weight;
+            }
+            const double loss = task->factor * weight * (double)sum;
+            if (task->losses)
+                ((REAL *)task->losses)[row] = (REAL)loss;
+            total += loss;
+        }
+    }
+    return total;
+}
+
+/* The same for each row by itself. Least squares is to the parts that counts have of their row. */
+CLONES static double NAME(row_block)(const void *given, int64_t start, int64_t stop, int *odd)
+{
+    const TargetTask *const task = given;
+    const int64_t c = task->n_classes;
+    double total = 0.0, numbers[N_NUMBERS];
+    memcpy(numbers, task->numbers, sizeof numbers);
+    for (int64_t row = start; row < stop; row++) {
+        const REAL *restrict counts = (const REAL *)task->targets + row * c;
+        const double factor = task->factor * NAME(row_weight)(task, counts);
+        if (task->kind == AS_GIVEN) {
+            double n_row = 0.0;
+#pragma omp simd reduction(+ : n_row)
+            for (int64_t k = 0; k < c; k++)
+                n_row += task->kept * (double)counts[k] + task->spread;
+            const double precision = n_row * task->numbers[2];
+            if (!(n_row >= FEWEST && n_row <= LARGEST && precision >= SMALLEST && precision <= LARGEST)) {
+                *odd = 1;
+                return 0.0;
+            }
+            numbers[0] = task->kept / n_row;
+            numbers[1] = task->spread / n_row;
+            numbers[2] = precision;
+            numbers[3] = log(precision);
+        }
+        const double loss = factor * NAME(targets_from)(task, numbers, row * c, (row + 1) * c, factor, NULL, odd);
+        if (task->losses)
+            ((REAL *)task->losses)[row] = (REAL)loss;
+        total += loss;
+    }
+    return total;
+}

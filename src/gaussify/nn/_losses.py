@@ -80,12 +80,12 @@ class MatchedCrossEntropyLoss(nn.Module):
         super().__init__()
         owner = type(self).__name__
         self.n_classes = check_count(n_classes, name="n_classes", owner=owner, minimum=2)
-        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner)
+        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner).value  # a word is found sooner
         as_concentration(alpha_eps, name="alpha_eps", owner=owner, sizes=(self.n_classes,))
         as_concentration(label_variance, name="label_variance", owner=owner)
         _hold(self, "alpha_eps", alpha_eps)
         _hold(self, "label_variance", label_variance)
-        self.reduction = check_option(reduction, Reduction, name="reduction", owner=owner)
+        self.reduction = check_option(reduction, Reduction, name="reduction", owner=owner).value
         check_index(ignore_index, owner=owner)
         self.ignore_index, self.label_smoothing = ignore_index, as_fraction(label_smoothing, owner=owner)
         check_tensors(owner, weight=weight)
@@ -160,7 +160,7 @@ class MatchedBCEWithLogitsLoss(nn.Module):
     ) -> None:
         super().__init__()
         owner = type(self).__name__
-        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
+        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS).value
         for name, value in (("alpha_eps", alpha_eps), ("beta_eps", beta_eps), ("label_variance", label_variance)):
             if not (name == "beta_eps" and value is None):
                 as_concentration(value, name=name, owner=owner)
@@ -168,7 +168,7 @@ class MatchedBCEWithLogitsLoss(nn.Module):
         _hold(self, "alpha_eps", alpha_eps)
         _hold(self, "beta_eps", beta_eps)
         _hold(self, "label_variance", label_variance)
-        self.reduction = check_option(reduction, Reduction, name="reduction", owner=owner)
+        self.reduction = check_option(reduction, Reduction, name="reduction", owner=owner).value
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
 

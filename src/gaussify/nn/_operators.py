@@ -5,6 +5,7 @@ Python in the midst of compiled code. Both operations write the loss and its der
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,40 +17,64 @@ from gaussify.nn import _fused
 from gaussify.nn._choice import kernel_of_binary, kernel_of_classes
 from gaussify.nn._fused import Kernel
 
-_TENSORS = "Tensor logits, Tensor target, Tensor(a!) loss, Tensor(b!) slope"
+_INPUTS = "Tensor logits, Tensor target, Tensor? weight, Tensor? pos_weight"
+_OUTPUTS = "Tensor(a!) loss, Tensor(b!) slope"
 _LIBRARY = torch.library.Library("gaussify", "FRAGMENT")
 _LIBRARY.define(
-    f"class_loss({_TENSORS}, float alpha_eps, str method, int ignore_index, str reduction, float label_smoothing, "
-    "float label_variance) -> ()"
+    f"class_loss({_INPUTS}, {_OUTPUTS}, float alpha_eps, str method, int ignore_index, str reduction, "
+    "float label_smoothing, float label_variance) -> ()"
 )
 _LIBRARY.define(
-    f"binary_loss({_TENSORS}, float alpha_eps, float beta_eps, str method, str reduction, float label_variance) -> ()"
+    f"binary_loss({_INPUTS}, {_OUTPUTS}, float alpha_eps, float beta_eps, str method, str reduction, "
+    "float label_variance) -> ()"
 )
 
 
 @torch.library.impl(_LIBRARY, "class_loss", "CPU")
-def _(logits: Tensor, target: Tensor, loss: Tensor, slope: Tensor, *options: Any) -> None:
-    kernel = kernel_of_classes(logits.shape, logits.dtype, target.shape, target.dtype, *options)
-    _write(kernel, logits, target, loss, slope)
+def _(*given: Any) -> None:
+    _write(kernel_of_classes, *given)
 
 
 @torch.library.impl(_LIBRARY, "binary_loss", "CPU")
-def _(logits: Tensor, target: Tensor, loss: Tensor, slope: Tensor, *options: Any) -> None:
-    kernel = kernel_of_binary(logits.shape, logits.dtype, target.shape, target.dtype, *options)
-    _write(kernel, logits, target, loss, slope)
+def _(*given: Any) -> None:
+    _write(kernel_of_binary, *given)
 
 
-def _write(kernel: Kernel | None, logits: Tensor, target: Tensor, loss: Tensor, slope: Tensor) -> None:
+def _write(
+    choose: Callable[..., Kernel | None],
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    pos_weight: Tensor | None,
+    loss: Tensor,
+    slope: Tensor,
+    *options: Any,
+) -> None:
     """The loss and its derivative; no numbers where labels are not what they should be."""
-    in_order = slope if slope.is_contiguous() else torch.empty_like(slope, memory_format=torch.contiguous_format)
+    kernel = choose(logits.shape, logits.dtype, target.shape, target.dtype, *options)
+    outputs = [  # in whatever order a compiler keeps them
+        own if own.is_contiguous() else torch.empty_like(own, memory_format=torch.contiguous_format)
+        for own in (loss, slope)
+    ]
     value = None
-    if kernel is not None and kernel.prepare is None and slope.shape == logits.shape and slope.dtype is logits.dtype:
-        value = kernel(logits.contiguous(), target.contiguous(), in_order)  # whatever order a compiler keeps them in
+    if kernel is not None and kernel.prepare is None and _fit(kernel, logits, loss, slope):
+        weights = [kernel.weight(own, logits) for own in (weight, pos_weight)]
+        losses = None if kernel.is_sum else outputs[0]
+        value = kernel(logits.contiguous(), target.contiguous(), outputs[1], losses, weights)
     if value is None:
-        in_order.fill_(math.nan)
-    if in_order is not slope:
-        slope.copy_(in_order)
-    loss.fill_(math.nan if value is None else value)
+        for own in outputs:
+            own.fill_(math.nan)
+    elif kernel is not None and kernel.is_sum:
+        outputs[0].fill_(value)
+    for own, in_order in zip((loss, slope), outputs, strict=True):
+        if in_order is not own:
+            own.copy_(in_order)
+
+
+def _fit(kernel: Kernel, logits: Tensor, loss: Tensor, slope: Tensor) -> bool:
+    """Whether there is room for what a kernel writes."""
+    shape = () if kernel.is_sum else logits.shape[:1] if kernel.are_rows else logits.shape
+    return loss.shape == shape and slope.shape == logits.shape and loss.dtype is slope.dtype is logits.dtype
 
 
 for _name in ("class_loss", "binary_loss"):
@@ -70,11 +95,22 @@ class CompiledLoss(torch.autograd.Function):
     """The loss by an operation, and its derivative, which comes with it."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Float[Tensor, "*n"], target: Tensor, is_binary: bool, options: tuple) -> Tensor:
+    def forward(
+        ctx: Any,
+        logits: Float[Tensor, "*n"],
+        target: Tensor,
+        weight: Tensor | None,
+        pos_weight: Tensor | None,
+        is_binary: bool,
+        reduction: str,
+        options: tuple,
+    ) -> Tensor:
         """Return the loss."""
-        loss, slope = torch.empty((), dtype=logits.dtype, device=logits.device), torch.empty_like(logits)
+        shape = logits.shape if is_binary else logits.shape[:1]
+        loss = torch.empty(shape if reduction == "none" else (), dtype=logits.dtype, device=logits.device)
+        slope = torch.empty_like(logits)
         operation = torch.ops.gaussify.binary_loss if is_binary else torch.ops.gaussify.class_loss
-        operation.default(logits, target, loss, slope, *options)
+        operation.default(logits, target, weight, pos_weight, loss, slope, *options)
         ctx.save_for_backward(slope)
         return loss
 
@@ -82,4 +118,4 @@ class CompiledLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Return the derivative."""
         (slope,) = ctx.saved_tensors
-        return slope * grad, None, None, None
+        return slope * (grad.unsqueeze(-1) if 0 < grad.ndim < slope.ndim else grad), *(None,) * 6

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._choice import SQUARES, are_within
+from gaussify.nn._choice import SQUARES, Reduction, are_within
 from gaussify.nn._operators import CompiledLoss, is_plainly_compiled, may_be_called
 from gaussify.nn._targets import PIECE, beta_curve, fixed_gamma_targets, half_log_variance, is_constant, plain_gammas
 
@@ -47,7 +47,7 @@ def _class_constants(alpha_eps: str, method: str, reduction: str, label_smoothin
     are_usual = (
         0.0 < number < math.inf
         and float.fromhex(label_smoothing) == 0.0
-        and reduction in ("mean", "sum")
+        and reduction in list(Reduction)
         and method in list(LikelihoodMethod)
         and method != LikelihoodMethod.GAUSS
     )
@@ -58,7 +58,7 @@ def _class_constants(alpha_eps: str, method: str, reduction: str, label_smoothin
     own_mean, own_precision = fixed_gamma_targets(number + 1.0, chosen)
     return ClassConstants(
         n_many=_MANY if may_be_called() and are_within(SQUARES, number) else None,
-        reduction="mean" if reduction == "mean" else "sum",  # as a plain word
+        reduction=Reduction(reduction).value,  # as a plain word
         method=chosen.value,
         alpha_eps=number,
         other_mean=other_mean,
@@ -71,20 +71,26 @@ def _class_constants(alpha_eps: str, method: str, reduction: str, label_smoothin
 
 
 def traced_label_loss(
-    logits: Float[Tensor, "n c"], labels: Int64[Tensor, " n"], constants: ClassConstants, ignore_index: int
-) -> Float[Tensor, ""]:
+    logits: Float[Tensor, "n c"],
+    labels: Int64[Tensor, " n"],
+    weight: Tensor | None,
+    constants: ClassConstants,
+    ignore_index: int,
+) -> Float[Tensor, "..."]:
     """Return the loss of class indices, NaN where they are no classes.
 
     Examples
     --------
     >>> constants = class_constants(1.0, "laplace", "mean", 0.0)
-    >>> traced_label_loss(torch.tensor([[0.0, 2.0]]), torch.tensor([1]), constants, ignore_index=-100)
+    >>> traced_label_loss(torch.tensor([[0.0, 2.0]]), torch.tensor([1]), None, constants, ignore_index=-100)
     tensor(3.2)
     """
     n_classes = logits.shape[1]
-    if logits.is_cpu and _are_many(logits, constants.n_many):
+    if _is_for_kernels(logits, weight, constants.n_many):
         options = constants.alpha_eps, constants.method, ignore_index, constants.reduction, 0.0, 1.0
-        return CompiledLoss.apply(logits.contiguous(), labels.contiguous(), False, options)
+        return CompiledLoss.apply(
+            logits.contiguous(), labels.contiguous(), weight, None, False, constants.reduction, options
+        )
     is_own = labels.unsqueeze(1) == torch.arange(n_classes, device=logits.device)
     residual = torch.where(is_own, logits - constants.own_mean, logits - constants.other_mean)
     weighted = torch.where(is_own, constants.own_precision * residual, constants.other_precision * residual)
@@ -92,35 +98,55 @@ def traced_label_loss(
     losses = 0.5 * (weighted * residual).sum(1) + constant
     is_kept = labels != ignore_index
     is_class = (labels >= 0) & (labels < n_classes)
-    total = torch.where(is_kept, torch.where(is_class, losses, torch.nan), 0.0).sum()
-    return total / is_kept.sum() if constants.reduction == "mean" else total
+    factors = None if weight is None else weight.to(logits)[torch.where(is_class, labels, 0)]
+    if factors is not None:
+        losses = losses * factors
+    losses = torch.where(is_kept, torch.where(is_class, losses, torch.nan), 0.0)
+    if constants.reduction == "none":
+        return losses
+    if constants.reduction == "sum":
+        return losses.sum()
+    return losses.sum() / (is_kept if factors is None else torch.where(is_kept, factors, 0.0)).sum()
 
 
 def traced_count_loss(
-    logits: Float[Tensor, "n c"], counts: Float[Tensor, "n c"], constants: ClassConstants
-) -> Float[Tensor, ""]:
+    logits: Float[Tensor, "n c"], counts: Float[Tensor, "n c"], weight: Tensor | None, constants: ClassConstants
+) -> Float[Tensor, "..."]:
     """Return the loss of counts or probabilities of classes.
 
     Examples
     --------
     >>> constants = class_constants(1.0, "laplace", "mean", 0.0)
-    >>> traced_count_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), constants)  # 2 + log(2 pi)
+    >>> traced_count_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), None, constants)  # 2 + log(2 pi)
     tensor(3.8379)
     """
-    if logits.is_cpu and _are_many(logits, constants.n_many):
+    if _is_for_kernels(logits, weight, constants.n_many):
         options = constants.alpha_eps, constants.method, -100, constants.reduction, 0.0, 1.0
-        return CompiledLoss.apply(logits.contiguous(), counts.contiguous(), False, options)
+        return CompiledLoss.apply(
+            logits.contiguous(), counts.contiguous(), weight, None, False, constants.reduction, options
+        )
     mean, precision, log_precision = plain_gammas(counts + constants.alpha_eps, LikelihoodMethod(constants.method))
     residual = logits - mean
-    total = 0.5 * (precision * residual * residual - log_precision).sum() + logits.numel() * half_log_variance(1.0)
+    squares = precision * residual * residual - log_precision
+    if weight is None and constants.reduction != "none":
+        total = 0.5 * squares.sum() + logits.numel() * half_log_variance(1.0)
+    else:
+        total = 0.5 * squares.sum(1) + logits.shape[1] * half_log_variance(1.0)
+        if weight is not None:
+            total = total * (counts * weight.to(counts)).sum(1)
+        if constants.reduction == "none":
+            return total
+        total = total.sum()
     return total / logits.shape[0] if constants.reduction == "mean" else total
 
 
-def _are_many(logits: Tensor, n_many: int | None) -> bool:
-    """Whether there are as many, as far as is known: the number of rows may depend on data."""
+def _is_for_kernels(logits: Tensor, weight: Tensor | None, n_many: int | None) -> bool:
+    """Whether there are many logits, as far as is known: the number of rows may depend on data."""
     from torch.fx.experimental.symbolic_shapes import guard_or_false  # which takes its time to be imported
 
-    return n_many is not None and guard_or_false(logits.numel() >= n_many)
+    if n_many is None or not logits.is_cpu or (weight is not None and weight.requires_grad):
+        return False
+    return guard_or_false(logits.numel() >= n_many)
 
 
 class BinaryConstants(NamedTuple):
@@ -136,7 +162,7 @@ class BinaryConstants(NamedTuple):
     n_nodes: int
     coefficients: Float[Tensor, "2 degree n_pieces"]
     constant: float  # of each logit
-    is_mean: bool
+    reduction: str
 
 
 def binary_constants(
@@ -159,7 +185,7 @@ def _binary_constants(
     alpha, beta = float.fromhex(alpha_eps), float.fromhex(beta_eps)
     are_usual = (
         are_within(SQUARES, alpha, beta)
-        and reduction in ("mean", "sum")
+        and reduction in list(Reduction)
         and method in BETA_METHODS
         and method != LikelihoodMethod.GAUSS
         and dtype in (torch.float32, torch.float64)
@@ -167,11 +193,11 @@ def _binary_constants(
     )
     if not are_usual:
         return None
-    chosen, is_mean = LikelihoodMethod(method), reduction == "mean"
+    chosen, plain = LikelihoodMethod(method), Reduction(reduction).value
     curve = beta_curve(alpha, beta, chosen, dtype)
     return BinaryConstants(
         n_many=_MANY_BINARY if may_be_called() else None,
-        options=(alpha, beta, chosen.value, "mean" if is_mean else "sum", 1.0),
+        options=(alpha, beta, chosen.value, plain, 1.0),
         alpha_eps=alpha,
         beta_eps=beta,
         pieces_per_unit=1.0 / PIECE,
@@ -180,24 +206,34 @@ def _binary_constants(
         n_nodes=curve.coefficients.shape[1],
         coefficients=curve.coefficients,
         constant=half_log_variance(1.0),
-        is_mean=is_mean,
+        reduction=plain,
     )
 
 
 def traced_binary_loss(
-    logits: Float[Tensor, "*n"], labels: Float[Tensor, "*n"], constants: BinaryConstants
-) -> Float[Tensor, ""]:
+    logits: Float[Tensor, "*n"],
+    labels: Float[Tensor, "*n"],
+    weight: Tensor | None,
+    pos_weight: Tensor | None,
+    constants: BinaryConstants,
+) -> Float[Tensor, "..."]:
     """Return the loss of binary labels from 0 to 1 on the CPU.
 
     Examples
     --------
     >>> constants = binary_constants(0.1, 0.1, "variational", "mean", torch.float32)
-    >>> traced_binary_loss(torch.tensor([3.0, -2.0]), torch.tensor([1.0, 0.0]), constants)
+    >>> traced_binary_loss(torch.tensor([3.0, -2.0]), torch.tensor([1.0, 0.0]), None, None, constants)
     tensor(3.1774)
     """
-    if _are_many(logits, constants.n_many):
-        return CompiledLoss.apply(logits.contiguous(), labels.contiguous(), True, constants.options)
-    return _CurveLoss.apply(logits, labels, constants.coefficients, constants)
+    if _is_for_kernels(logits, None, constants.n_many):
+        return CompiledLoss.apply(
+            logits.contiguous(), labels.contiguous(), weight, pos_weight, True, constants.reduction, constants.options
+        )
+    factors = weight
+    if pos_weight is not None:
+        factors = 1.0 + labels * (pos_weight.to(labels) - 1.0)
+        factors = factors if weight is None else factors * weight
+    return _CurveLoss.apply(logits, labels, factors, constants.coefficients, constants)
 
 
 class _CurveLoss(torch.autograd.Function):
@@ -208,9 +244,10 @@ class _CurveLoss(torch.autograd.Function):
         ctx: Any,
         logits: Float[Tensor, "*n"],
         labels: Float[Tensor, "*n"],
+        factors: Tensor | None,
         coefficients: Float[Tensor, "2 degree n_pieces"],
         constants: BinaryConstants,
-    ) -> Float[Tensor, ""]:
+    ) -> Float[Tensor, "..."]:
         odds = (labels + constants.alpha_eps) / ((1.0 - labels) + constants.beta_eps)
         place = odds.log() * constants.pieces_per_unit - constants.middle
         nearest = place.round().clamp(0.0, constants.last_piece)
@@ -221,12 +258,22 @@ class _CurveLoss(torch.autograd.Function):
             mean, precision = mean * within + own[0, j], precision * within + own[1, j]
         residual = logits - mean
         weighted = precision * residual
-        factor = 1.0 / logits.numel() if constants.is_mean else 1.0
+        squares = weighted * residual - precision.log()
+        if factors is not None or constants.reduction == "none":
+            losses = 0.5 * squares + constants.constant
+            if factors is not None:
+                losses, weighted = losses * factors.to(logits), weighted * factors.to(logits)
+            if constants.reduction == "none":
+                ctx.save_for_backward(weighted)
+                return losses
+            total = losses.sum()
+        else:
+            total = 0.5 * squares.sum() + logits.numel() * constants.constant
+        factor = 1.0 / logits.numel() if constants.reduction == "mean" else 1.0
         ctx.save_for_backward(weighted * factor)
-        total = 0.5 * (weighted * residual - precision.log()).sum() + logits.numel() * constants.constant
         return total * factor
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
-        return slope * grad, None, None, None
+        return slope * grad, None, None, None, None

@@ -101,17 +101,24 @@ def matched_cross_entropy(
     """
     if type(alpha_eps) is int:
         alpha_eps = float(alpha_eps)
-    if type(alpha_eps) is type(label_smoothing) is type(label_variance) is float and weight is None:
+    if type(alpha_eps) is type(label_smoothing) is type(label_variance) is float:
         if torch.compiler.is_compiling():
             constants = class_constants(alpha_eps, method, reduction, label_smoothing)
-            if constants is not None and input.ndim == 2 and input.dtype in FLOATS and input.shape[1] > 1:
+            if (
+                constants is not None
+                and input.ndim == 2
+                and input.dtype in FLOATS
+                and input.shape[1] > 1
+                and (weight is None or weight.shape == input.shape[1:])
+            ):
                 if target.dtype is torch.int64 and target.shape == input.shape[:1] and isinstance(ignore_index, int):
-                    return traced_label_loss(input, target, constants, ignore_index)
+                    return traced_label_loss(input, target, weight, constants, ignore_index)
                 if target.dtype is input.dtype and target.shape == input.shape and not target.requires_grad:
-                    return traced_count_loss(input, target, constants)
+                    return traced_count_loss(input, target, weight, constants)
         else:
             options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
-            loss = fused_loss(input, target, kernel_of_classes, _cross_entropy, options)
+            weights = () if weight is None else (weight,)
+            loss = fused_loss(input, target, kernel_of_classes, _cross_entropy, options, weights)
             if loss is not None:
                 return loss
     return _cross_entropy(
@@ -225,20 +232,23 @@ def matched_binary_cross_entropy_with_logits(
         alpha_eps = float(alpha_eps)
     if beta_eps is None:
         beta_eps = alpha_eps
-    if type(alpha_eps) is type(beta_eps) is type(label_variance) is float and weight is None and pos_weight is None:
+    if type(alpha_eps) is type(beta_eps) is type(label_variance) is float:
         if torch.compiler.is_compiling():
             if (
                 target.dtype is input.dtype
                 and target.shape == input.shape
                 and input.is_cpu
                 and not target.requires_grad
+                and _is_fixed_factor(weight, input)
+                and _is_fixed_factor(pos_weight, input)
             ):
                 constants = binary_constants(alpha_eps, beta_eps, method, reduction, input.dtype)
                 if constants is not None:
-                    return traced_binary_loss(input, target, constants)
+                    return traced_binary_loss(input, target, weight, pos_weight, constants)
         else:
             options = alpha_eps, beta_eps, method, reduction, label_variance
-            loss = fused_loss(input, target, kernel_of_binary, _binary_cross_entropy, options)
+            weights = () if weight is None and pos_weight is None else (weight, pos_weight)
+            loss = fused_loss(input, target, kernel_of_binary, _binary_cross_entropy, options, weights)
             if loss is not None:
                 return loss
     return _binary_cross_entropy(
@@ -298,13 +308,23 @@ def _factor(value: Tensor | None, logits: Tensor, *, name: str, owner: str) -> T
     """A factor in the precision of the logits, whose shape broadcasts to theirs."""
     if value is None:
         return None
-    ends = zip(value.shape[::-1], logits.shape[::-1], strict=False)
-    if value.ndim > logits.ndim or any(own not in (1, full) for own, full in ends):
+    if not _broadcasts(value, logits):
         raise InvalidArgumentError(
             f"{name!r} of {owner} must broadcast to the shape of 'input', {tuple(logits.shape)}; got "
             f"{tuple(value.shape)}."
         )
     return value.to(logits)
+
+
+def _broadcasts(value: Tensor, logits: Tensor) -> bool:
+    """Whether it does, to the shape of the logits."""
+    ends = zip(value.shape[::-1], logits.shape[::-1], strict=False)
+    return value.ndim <= logits.ndim and all(own in (1, full) for own, full in ends)
+
+
+def _is_fixed_factor(value: Tensor | None, logits: Tensor) -> bool:
+    """Whether there is nothing to look out for: no derivative by it, no shape to be refused."""
+    return value is None or (not value.requires_grad and _broadcasts(value, logits))
 
 
 def _are_hard(target: Tensor, labels: Tensor) -> bool:
