@@ -6,6 +6,7 @@ of the CPU; an installation without a compiler has none, and computes losses by 
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -27,9 +28,9 @@ else:
     HAS_KERNELS = True
 
 _CPU, _PLAIN = torch.device("cpu"), (Tensor, nn.Parameter)
-_KINDS = {"variational": 0, "laplace": 1, "moment": 2, "moment-ori": 3, "gauss": 4}  # as _kernels.c has them
-_NO_WEIGHTS = (0, 0, 0, 0)
-_AS_GIVEN, _ZERO_OR_ONE, _ON_CURVE = 4, 5, 6
+_AS_GIVEN, _ZERO_OR_ONE, _ON_CURVE = 4, 5, 6  # as _kernels.c has them, like these
+_KINDS = {"variational": 0, "laplace": 1, "moment": 2, "moment-ori": 3, "gauss": _AS_GIVEN}
+_NO_WEIGHTS = (0, 0, 0, 0)  # where they are and how many, of two kinds
 
 
 class Kernel(NamedTuple):
@@ -177,11 +178,15 @@ def binary_kernel(
     numbers = mean_0, precision_0, math.log(precision_0), mean_1, precision_1, math.log(precision_1)
     of_hard_labels = _logit_kernel(dtype, n, reduction, _ZERO_OR_ONE, numbers)
 
+    @cache
+    def soft_kernel() -> tuple[Kernel, BetaCurve]:
+        own = curve(dtype)  # whose numbers live as long as they are read
+        numbers = own.alpha_eps, own.beta_eps, own.start / PIECE, 1.0 / PIECE, 0.0, 0.0
+        pieces = own.by_piece.data_ptr(), own.by_piece.shape[1], own.n_pieces
+        return _logit_kernel(dtype, n, reduction, _ON_CURVE, (*numbers, *pieces)), own
+
     def of_soft_labels(*tensors: Any) -> float | None:
-        alpha_eps, beta_eps, start, n_pieces, coefficients = curve(dtype)  # which lives as long as it is read
-        numbers = alpha_eps, beta_eps, start / PIECE, 1.0 / PIECE, 0.0, 0.0
-        pieces = coefficients.data_ptr(), coefficients.shape[1], n_pieces
-        return _logit_kernel(dtype, n, reduction, _ON_CURVE, (*numbers, *pieces))(*tensors)
+        return soft_kernel()[0](*tensors)
 
     return of_hard_labels._replace(otherwise=of_soft_labels)
 

@@ -58,7 +58,7 @@ typedef struct {
      * ZERO_OR_ONE: mean, precision, its log, for label 0 and then for 1
      * ON_CURVE: alpha_eps, beta_eps, the place of the first piece, pieces for a unit */
     double numbers[N_NUMBERS];
-    const void *coefficients; /* (2, n_nodes, n_pieces) */
+    const void *coefficients; /* (n_pieces, n_nodes, 2): of means and precisions */
     int64_t n_nodes, n_pieces;
 } TargetTask;
 

@@ -136,6 +136,36 @@ typedef struct {
     int32_t n_pieces;
 } NAME(Common);
 
+/* Means and precisions of n labels from 0 to 1, on the pieces of a BetaCurve. Coefficients of a piece are side by side,
+ * since it is their loads that take time: one after the other, what is before and after them many at once. */
+INLINE void NAME(on_curve)(const REAL *restrict labels, int n, const NAME(Common) *common, REAL *restrict means,
+                           REAL *restrict precisions)
+{
+    const REAL alpha = common->numbers[0], beta = common->numbers[1], first = common->numbers[2];
+    const REAL per_unit = common->numbers[3];
+    const int32_t n_pieces = common->n_pieces;
+    int32_t pieces[SHORT_SUM];
+    REAL within[SHORT_SUM];
+#pragma omp simd
+    for (int i = 0; i < n; i++) {
+        const REAL y = (labels[i] >= 0) & (labels[i] <= 1) ? labels[i] : 0;
+        const REAL place = NAME(log_of)((y + alpha) / (1 - y + beta)) * per_unit - first; /* from 0 to n_pieces */
+        const int32_t piece = (int32_t)place;
+        pieces[i] = piece < 0 ? 0 : piece >= n_pieces ? n_pieces - 1 : piece;
+        within[i] = place - (REAL)pieces[i] - (REAL)0.5;
+    }
+    for (int i = 0; i < n; i++) {
+        const REAL *const own = common->coefficients + (int64_t)pieces[i] * 2 * N_CURVE;
+        REAL mean = own[0], precision = own[1];
+        for (int j = 1; j < N_CURVE; j++) { /* Horner's scheme, from the highest power down */
+            mean = mean * within[i] + own[2 * j];
+            precision = precision * within[i] + own[2 * j + 1];
+        }
+        means[i] = mean;
+        precisions[i] = precision;
+    }
+}
+
 /* Mean, precision and log of the precision of the Gaussian that a target y gives its logit; whether y is a target. */
 INLINE int NAME(gaussian_of)(REAL y, int kind, const NAME(Common) *common, REAL *mean, REAL *precision,
                              REAL *log_precision)
@@ -153,23 +183,6 @@ INLINE int NAME(gaussian_of)(REAL y, int kind, const NAME(Common) *common, REAL 
         *log_precision = y > 0 ? numbers[5] : numbers[2];
         return (y == 0) | (y == 1);
     }
-    if (kind == ON_CURVE) {
-        const int is_label = (y >= 0) & (y <= 1);
-        const REAL own = is_label ? y : 0, alpha = numbers[0], beta = numbers[1], first = numbers[2];
-        const REAL place = NAME(log_of)((own + alpha) / (1 - own + beta)) * numbers[3] - first; /* 0 to n_pieces */
-        const int32_t n_pieces = common->n_pieces;
-        int32_t piece = (int32_t)place;
-        piece = piece < 0 ? 0 : piece >= n_pieces ? n_pieces - 1 : piece;
-        const REAL within = place - (REAL)piece - (REAL)0.5;
-        const REAL *const of_means = common->coefficients, *const of_precisions = of_means + N_CURVE * n_pieces;
-        *mean = of_means[piece], *precision = of_precisions[piece];
-        for (int j = 1; j < N_CURVE; j++) { /* Horner's scheme, from the highest power down */
-            *mean = *mean * within + of_means[j * n_pieces + piece];
-            *precision = *precision * within + of_precisions[j * n_pieces + piece];
-        }
-        *log_precision = NAME(log_of)(*precision);
-        return is_label;
-    }
     NAME(match_gamma)(numbers[0] * y + numbers[1], kind, mean, precision, log_precision);
     return (y >= 0) & (y <= LARGEST);
 }
@@ -185,11 +198,20 @@ INLINE double NAME(targets_of)(const TargetTask *task, const NAME(Common) *commo
     int is_odd = 0;
     for (; start < stop; start += SHORT_SUM) {
         const int64_t end = start + SHORT_SUM < stop ? start + SHORT_SUM : stop;
-        REAL sum = 0;
+        REAL sum = 0, means[SHORT_SUM], precisions[SHORT_SUM];
+        if (kind == ON_CURVE)
+            NAME(on_curve)(targets + start, (int)(end - start), common, means, precisions);
 #pragma omp simd reduction(+ : sum) reduction(| : is_odd)
         for (int64_t i = start; i < end; i++) {
             REAL mean, precision, log_precision;
-            is_odd |= !NAME(gaussian_of)(targets[i], kind, common, &mean, &precision, &log_precision);
+            if (kind == ON_CURVE) {
+                mean = means[i - start];
+                precision = precisions[i - start];
+                log_precision = NAME(log_of)(precision);
+                is_odd |= !(targets[i] >= 0) | !(targets[i] <= 1);
+            } else {
+                is_odd |= !NAME(gaussian_of)(targets[i], kind, common, &mean, &precision, &log_precision);
+            }
             const REAL residual = f[i] - mean, weighted = precision * residual;
             const REAL twice = weighted * residual - log_precision;
             if (has_slope)
@@ -199,6 +221,8 @@ INLINE double NAME(targets_of)(const TargetTask *task, const NAME(Common) *commo
             sum += twice;
         }
         total += (double)sum;
+        if (is_odd)
+            break;
     }
     *odd |= is_odd;
     return 0.5 * total + n * HALF_LOG_2_PI;

@@ -152,7 +152,11 @@ class LastLayer(nn.Module):
         return self
 
     def partial_fit(self: _Layer, data: Any, y: Any = None, *, n_classes: int | None = None) -> _Layer:
-        """Learn from more rows, and of more classes where ``n_classes`` says so."""
+        """Learn from more rows, and of more classes where ``n_classes`` says so.
+
+        What is learnt is what ``fit`` would learn from all of these rows. What is ``"auto"`` was chosen by those that
+        came first, and is chosen again when there are four times as many, or at once by ``head.tune()``.
+        """
         n_classes = self.n_classes if n_classes is None else n_classes
         n_classes = check_count(n_classes, name="n_classes", owner="LastLayer.partial_fit", minimum=self.n_classes)
         with unchanged_on_error(self.head):
@@ -181,7 +185,10 @@ class LastLayer(nn.Module):
         return self
 
     def unlearn(self: _Layer, data: Any, y: Any = None) -> _Layer:
-        """Take out rows that were learnt before, as if they had never come."""
+        """Take out rows that were learnt before, as if they had never come, but for what they had a part in choosing.
+
+        What is ``"auto"`` stays as it was chosen, until ``head.tune()``.
+        """
         self._check_is_fitted()
         X, y = _labelled(self._extract(data, y), "LastLayer.unlearn")
         self.head.unlearn(X, y.numpy())

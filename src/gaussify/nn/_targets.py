@@ -129,7 +129,7 @@ def lasting_tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:
     [tensor(1.), tensor([2., 3.])]
     """
     with torch.inference_mode(False), _disable_current_modes(), torch._C._DisableFuncTorch():
-        return [torch.from_numpy(np.array(part, _NUMPY[dtype])) for part in parts]
+        return [torch.from_numpy(np.array(part, _NUMPY[dtype], order="C")) for part in parts]
 
 
 def of_labels(part: Number, labels: Int64[Tensor, "..."]) -> Number:
@@ -347,6 +347,7 @@ class BetaCurve(NamedTuple):
     start: float
     n_pieces: int
     coefficients: Float[Tensor, "2 degree n_pieces"]
+    by_piece: Float[Tensor, "n_pieces degree 2"]  # the same as kernels read them
 
     def of_labels(self, labels: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
         """Return mean and precision of each label."""
@@ -397,7 +398,7 @@ def _beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dty
     with _disable_current_modes(), torch.device("cpu"):
         values = np.array([part.tolist() for part in beta_targets(a, b, method)])  # (2, n_pieces, n_nodes)
     coefficients = np.linalg.inv(np.vander(nodes)) @ values.swapaxes(1, 2)
-    return BetaCurve(alpha_eps, beta_eps, start, n_pieces, *lasting_tensors([coefficients], dtype))
+    return BetaCurve(alpha_eps, beta_eps, start, n_pieces, *lasting_tensors([coefficients, coefficients.T], dtype))
 
 
 @is_constant
