@@ -247,6 +247,30 @@ def test_weights_that_sum_to_nothing_give_no_number():
     assert matched_cross_entropy(logits, y, torch.zeros(4), reduction="sum") == 0.0
 
 
+@pytest.mark.parametrize("number", [math.inf, math.nan])
+def test_weights_of_classes_that_no_label_has_do_not_count(number, no_kernels):
+    """Class 0 belongs to ignored rows alone, class 3 to none."""
+    logits, y = random(6, 4), torch.tensor([1, 2, -100, 1, -100, 2])
+    weight, others = torch.tensor([number, 0.5, 2.0, number]).double(), torch.tensor([1.0, 0.5, 2.0, 1.0]).double()
+    expected = with_gradient(lambda f: matched_cross_entropy(f, y, others), logits)
+    for switch in (lambda: None, no_kernels):
+        switch()
+        assert_close(with_gradient(lambda f: matched_cross_entropy(f, y, weight), logits), expected, **EXACT)
+
+
+@needs_kernels
+@kinds
+def test_backward_leaves_alone_what_others_keep(kind):
+    """Hooks may give the same tensor to several graphs."""
+    logits, y = random(6, 4).requires_grad_(), targets(kind, 6, 4, torch.float64)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        loss = loss_of(kind)(logits, y)
+    before = [tensor.clone() for tensor in kept]
+    torch.autograd.grad(2.0 * loss, logits)
+    assert_close(kept, before, rtol=0.0, atol=0.0)
+
+
 @needs_kernels
 def test_least_squares_needs_counts_in_each_row():
     counts = torch.ones(6, 4)

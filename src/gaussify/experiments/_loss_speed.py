@@ -2,8 +2,8 @@
 
 Every ratio is of two functions in one interleaved run, each where it is quiet. A loss alone is a few operations on
 logits: of few logits, the time is that of calling them. ``torch.compile`` (``compiled``) makes one operation of each
-loss, torch's and ours. Class indices, probabilities of classes (``soft``: another Gaussian for every row), binary labels
-and such between 0 and 1; their mean, the same with a weight for each class (``pos_weight`` of binary labels), and the
+loss, torch's and ours. Class indices, probabilities of classes (``soft``: a Gaussian for every row), binary labels and
+such between 0 and 1; their mean, the same with a weight for each class (``pos_weight`` of binary labels), and the
 losses of all rows (``reduction="none"``), whose mean is taken afterwards.
 """
 
@@ -159,7 +159,7 @@ register(
         title="Losses in place of cross-entropy beside torch's own: time of forward and backward",
         presets={
             "smoke": {"sizes": [[16, 3]], "some_sizes": [[16, 3]], "n_inputs": 8, "seconds": 0.01, "compiles": False},
-            "laptop": {"sizes": _SIZES, "some_sizes": _SOME_SIZES, "n_inputs": 256, "seconds": 3.0, "compiles": True},
+            "laptop": {"sizes": _SIZES, "some_sizes": _SOME_SIZES, "n_inputs": 256, "seconds": 2.0, "compiles": True},
             "paper": {"sizes": _SIZES, "some_sizes": _SOME_SIZES, "n_inputs": 256, "seconds": 60.0, "compiles": True},
         },
         tasks=_tasks,

@@ -14,7 +14,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack
 from torch._C._autograd import _get_current_graph_task_keep_graph
-from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd.function import _SingleLevelFunction
 
 from gaussify.likelihoods import LikelihoodMethod
@@ -42,9 +41,8 @@ class Kernel(NamedTuple):
     are_rows: bool  # logits of classes, a loss for each row, or else one for each logit
     is_sum: bool = True  # or mean; otherwise losses are kept as they are
     otherwise: Callable[..., float | None] | None = None  # for labels that this one is not for
-    prepare: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = (
-        None  # for tensors that are not as it needs them
-    )
+    # for tensors that are not as it needs them
+    prepare: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
     shape: tuple[int, ...] | None = None  # of losses that are kept, where it is another than this one gives them
 
     def __call__(
@@ -288,25 +286,22 @@ class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, slope, *weights = ctx.saved_tensors
-        is_own = False  # whether no one else has the slope now
         if torch.is_grad_enabled():  # for the derivative of the derivative
             losses = ctx.general(logits, target, *ctx.options, *weights)
             (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
-        else:
-            is_own = not (_get_current_graph_task_keep_graph() or _is_watched(grad))
-        if grad.ndim:
-            factors = grad if grad.ndim == slope.ndim else grad.unsqueeze(-1)
-            slope = slope.mul_(factors) if is_own else slope * factors
-        elif not (is_own and grad.item() == 1.0):  # as where backward began with the loss
-            slope = slope * grad
-        return slope, None, None, None, None, *(None for _ in weights)
+        elif _is_one(grad) and not _get_current_graph_task_keep_graph():
+            return slope, None, None, None, None, *(None for _ in weights)  # which no one else changes now
+        factors = grad.unsqueeze(-1) if 0 < grad.ndim < slope.ndim else grad
+        return slope * factors, None, None, None, None, *(None for _ in weights)
 
 
-def _is_watched(grad: Tensor) -> bool:
-    """Whether operations are traced, where a number that is taken out of a tensor would be a constant, or many."""
-    return bool(
-        torch.compiler.is_compiling()
-        or _len_torch_dispatch_stack()
-        or _are_functorch_transforms_active()
-        or is_legacy_batchedtensor(grad)  # by is_grads_batched
-    )
+def _is_one(grad: Tensor) -> bool:
+    """Whether the loss is what backward began with, as a rule."""
+    if grad.ndim or type(grad) is not Tensor:
+        return False
+    if torch.compiler.is_compiling() or _len_torch_dispatch_stack() or _are_functorch_transforms_active():
+        return False  # where a number that is taken out of a tensor would be a constant
+    try:
+        return grad.item() == 1.0
+    except RuntimeError:  # of many at once, by is_grads_batched
+        return False

@@ -2,8 +2,8 @@
  * after the other do in a pass each.
  *
  * Plain C on addresses of numbers, without torch's or NumPy's headers, so that any compiler can build it and one build
- * serves all versions of both. _choice.py and _fused.py check what is handed over; nothing but labels is checked
- * here. */
+ * serves all versions of both. _choice.py and _fused.py check what is handed over; nothing but labels, and
+ * numbers that they lead to, is checked here. */
 
 #define _GNU_SOURCE /* for RTLD_DEFAULT */
 #define Py_LIMITED_API 0x030b0000
@@ -199,7 +199,7 @@ static PyObject *result(double total, int odd)
     return odd ? Py_NewRef(Py_None) : PyFloat_FromDouble(total);
 }
 
-/* The mean of weights, and the sum of those of labels that are kept, each 1 where there are none. */
+/* The mean of the weights, and the sum of those of labels that are not ignored, or the number of these. */
 #define SUM_WEIGHTS(REAL)                                                                                              \
     for (int32_t k = 0; weights && k < task->n_classes; k++)                                                           \
         mean += (double)((const REAL *)weights)[k] / task->n_classes;                                                  \
@@ -207,20 +207,20 @@ static PyObject *result(double total, int odd)
         const int64_t label = task->labels[row];                                                                       \
         const int is_class = label >= 0 && label < task->n_classes; /* what is not will be seen later */               \
         if (label != task->ignore_index)                                                                               \
-            kept += !weights ? 1.0 : is_class ? (double)((const REAL *)weights)[label] : 0.0;                          \
+            sum += !weights ? 1.0 : is_class ? (double)((const REAL *)weights)[label] : 0.0;                          \
     }
 
 static double weigh(LabelTask *task, int is_double)
 {
     const void *const weights = task->weights;
-    double mean = 0.0, kept = 0.0;
+    double mean = 0.0, sum = 0.0;
     if (is_double) {
         SUM_WEIGHTS(double)
     } else {
         SUM_WEIGHTS(float)
     }
-    task->spread_weight = (1.0 - task->kept) * mean;
-    return kept;
+    task->spread_weight = task->kept < 1.0 ? (1.0 - task->kept) * mean : 0.0; /* of a mean that may be infinite */
+    return sum;
 }
 
 static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
@@ -248,12 +248,12 @@ static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     task.row_constant = number(&arguments);
     if (PyErr_Occurred())
         return NULL;
-    const double kept = weigh(&task, is_double);
-    task.factor = is_mean ? 1.0 / kept : 1.0;
+    const double sum_of_weights = weigh(&task, is_double);
+    task.factor = is_mean ? 1.0 / sum_of_weights : 1.0;
     int odd = 0;
     const double total = total_of(is_double ? label_block_double : label_block_float, &task, task.n_rows,
                                   task.n_classes, n_threads, &odd);
-    return result(kept != 0.0 || !is_mean ? total : NAN, odd);
+    return result(sum_of_weights != 0.0 || !is_mean ? total : NAN, odd);
 }
 
 static PyObject *targets(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)

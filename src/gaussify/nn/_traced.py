@@ -98,15 +98,16 @@ def traced_label_loss(
     losses = 0.5 * (weighted * residual).sum(1) + constant
     is_kept = labels != ignore_index
     is_class = (labels >= 0) & (labels < n_classes)
-    factors = None if weight is None else weight.to(logits)[torch.where(is_class, labels, 0)]
-    if factors is not None:
+    factors = None
+    if weight is not None:
+        factors = torch.where(is_kept, weight.to(logits)[torch.where(is_class, labels, 0)], 0.0)
         losses = losses * factors
     losses = torch.where(is_kept, torch.where(is_class, losses, torch.nan), 0.0)
     if constants.reduction == "none":
         return losses
     if constants.reduction == "sum":
         return losses.sum()
-    return losses.sum() / (is_kept if factors is None else torch.where(is_kept, factors, 0.0)).sum()
+    return losses.sum() / (is_kept if factors is None else factors).sum()
 
 
 def traced_count_loss(

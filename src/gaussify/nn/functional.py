@@ -76,7 +76,7 @@ def matched_cross_entropy(
     target : Tensor
         Class indices of shape (), (n,) or (n, ...), or probabilities (or counts) of the shape of ``input``.
     weight : Tensor of shape (c,), optional
-        Factor on the loss of a row for each class; of probabilities, their mean counts.
+        Factor on the loss of a row for each class; of probabilities, the sum of each times its factor, as in torch.
     alpha_eps : float or Tensor of shape () or (c,)
         Concentration behind each class. Derivatives flow to a tensor, but the loss alone is a bad guide to it: it is a
         density of logits, which grows without bound as ``alpha_eps`` does.
@@ -401,10 +401,13 @@ def _label_losses(
 ) -> Tensor:
     losses = label_errors(logits, labels, gaussians) + gaussians.log_normaliser(labels, logits.shape[1])
     count = is_kept  # of which the mean is, or None: all rows
-    if weight is not None:  # of a smoothed label, as that of its classes
-        of_rows = weight.to(losses)[labels]
-        losses = losses * ((1.0 - label_smoothing) * of_rows + label_smoothing * weight.to(losses).mean())
-        count = of_rows if is_kept is None else torch.where(is_kept, of_rows, 0.0)
+    if weight is not None:
+        factors = count = weight.to(losses)[labels]
+        if is_kept is not None:
+            factors = count = torch.where(is_kept, count, 0.0)
+        if label_smoothing > 0.0:  # which leaves a part of the weight of the own class, and adds some of all
+            factors = (1.0 - label_smoothing) * count + label_smoothing * weight.to(losses).mean()
+        losses = losses * factors
     if is_kept is not None:
         losses = torch.where(is_kept, losses, 0.0)
     if how is Reduction.MEAN and count is not None:
