@@ -49,6 +49,7 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     options = _options(str(task["form"]), binary, n_logits, generator)
     losses = {"own": _own(binary, n_logits, options), "reference": _reference(binary, options)}
     if "compiled" in str(task["place"]):
+        torch.compiler.reset()  # which compiles a function for eight kinds of arguments, then calls it as it is
         losses = {name: torch.compile(loss) for name, loss in losses.items()}
     n_inputs = settings["n_inputs"] if task["place"] == "training step" else None
     steps = {name: _step(loss, target, n_logits, n_inputs, seed) for name, loss in losses.items()}
