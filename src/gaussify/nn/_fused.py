@@ -17,7 +17,7 @@ from torch._C._autograd import _get_current_graph_task_keep_graph
 from torch.autograd.function import _SingleLevelFunction
 
 from gaussify.likelihoods import LikelihoodMethod
-from gaussify.nn._targets import PIECE, BetaCurve, BinaryGaussians, LabelGaussians
+from gaussify.nn._targets import BetaCurve, BinaryGaussians, LabelGaussians
 
 try:
     from gaussify.nn import _kernels
@@ -179,8 +179,8 @@ def binary_kernel(
     @cache
     def soft_kernel() -> tuple[Kernel, BetaCurve]:
         own = curve(dtype)  # whose numbers live as long as they are read
-        numbers = own.alpha_eps, own.beta_eps, own.start / PIECE, 1.0 / PIECE, 0.0, 0.0
-        pieces = own.by_piece.data_ptr(), own.by_piece.shape[1], own.n_pieces
+        numbers = own.low_shift, own.high_shift, own.first_low, own.first_high, 0.0, 0.0
+        pieces = own.coefficients.data_ptr(), own.coefficients.shape[1]
         return _logit_kernel(dtype, n, reduction, _ON_CURVE, (*numbers, *pieces)), own
 
     def of_soft_labels(*tensors: Any) -> float | None:

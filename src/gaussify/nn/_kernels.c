@@ -29,7 +29,10 @@
 /* How a target becomes a Gaussian of its logit; as in _fused.py. */
 enum { VARIATIONAL, LAPLACE, MOMENT, MOMENT_ORI, AS_GIVEN, ZERO_OR_ONE, ON_CURVE };
 
-#define SHORT_SUM 1024 /* numbers are summed in their own type as far as this, then in double */
+#define PIECE_BITS 5 /* of a mantissa, which tell the piece of a curve */
+/* Numbers are summed in their own type as far as this, then in double; no power of two, since arrays of so many
+ * would wait for each other's stores. */
+#define SHORT_SUM 496
 #define N_NUMBERS 6
 #define FEWEST 1e-30 /* counts of a row that are shared out */
 
@@ -56,10 +59,10 @@ typedef struct {
     /* VARIATIONAL to MOMENT_ORI: kept, spread + alpha_eps
      * AS_GIVEN: factor and shift of means, precision, its log, the largest target
      * ZERO_OR_ONE: mean, precision, its log, for label 0 and then for 1
-     * ON_CURVE: alpha_eps, beta_eps, the place of the first piece, pieces for a unit */
+     * ON_CURVE: of a BetaCurve, low_shift, high_shift, first_low, first_high */
     double numbers[N_NUMBERS];
-    const void *coefficients; /* (n_pieces, n_nodes, 2): of means and precisions */
-    int64_t n_nodes, n_pieces;
+    const void *coefficients; /* (n_pieces, n_nodes, 4): of means, precisions and their logs */
+    int64_t n_nodes;
 } TargetTask;
 
 #define REAL float
@@ -96,12 +99,13 @@ typedef struct {
 #define N_ARTANH 10
 #define N_RECURRENCES 10
 #define N_BERNOULLI 8
-#define N_CURVE 6
+#define N_CURVE 8
 #include "_kernels.h"
 
 /* --- blocks, in one thread or many -------------------------------------------------------------------------------- */
 
 #define BLOCK 16384 /* logits, about: many enough to be worth a thread */
+#define COSTLY 4    /* logits whose Gaussians take their time count for as many */
 
 typedef double (*BlockFunction)(const void *task, int64_t start, int64_t stop, int *odd);
 
@@ -134,12 +138,12 @@ static void work_on(void *given)
 typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned);
 static Parallel parallel;
 
-/* The sum over n rows of a width; blocks are added in their order, so that it does not depend on the threads. */
-static double total_of(BlockFunction of_block, const void *task, int64_t n, int64_t width, unsigned n_threads, int *odd)
+/* The sum over n rows, which cost as much as so many logits; blocks are added in their order, so that it does not depend on the threads. */
+static double total_of(BlockFunction of_block, const void *task, int64_t n, int64_t cost, unsigned n_threads, int *odd)
 {
-    if (n * width <= 2 * BLOCK) /* without letting go of the interpreter, which may take longer to get back */
+    if (n * cost <= 2 * BLOCK) /* without letting go of the interpreter, which may take longer to get back */
         return of_block(task, 0, n, odd);
-    Work work = {.of_block = of_block, .task = task, .n = n, .size = (BLOCK + width - 1) / width};
+    Work work = {.of_block = of_block, .task = task, .n = n, .size = (BLOCK + cost - 1) / cost};
     work.n_blocks = (n + work.size - 1) / work.size;
     work.totals = malloc((size_t)work.n_blocks * sizeof(double));
     if (!work.totals)
@@ -281,7 +285,6 @@ static PyObject *targets(PyObject *Py_UNUSED(module), PyObject *const *given, Py
     if (task.kind == ON_CURVE) {
         task.coefficients = address(&arguments);
         task.n_nodes = integer(&arguments);
-        task.n_pieces = integer(&arguments);
     }
     if (PyErr_Occurred())
         return NULL;
@@ -298,7 +301,9 @@ static PyObject *targets(PyObject *Py_UNUSED(module), PyObject *const *given, Py
     else
         of_block = is_double ? target_block_double : target_block_float;
     int odd = 0;
-    const double total = total_of(of_block, &task, task.n / width, width, n_threads, &odd);
+    const int is_costly = task.kind == MOMENT || task.kind == MOMENT_ORI || task.kind == ON_CURVE;
+    const int64_t cost = is_costly ? COSTLY * width : width;
+    const double total = total_of(of_block, &task, task.n / width, cost, n_threads, &odd);
     return result(total, odd);
 }
 

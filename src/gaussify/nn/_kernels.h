@@ -130,39 +130,43 @@ CLONES static double NAME(label_block)(const void *given, int64_t start, int64_t
 }
 
 /* What targets have in common, in the type of the logits. */
+typedef REAL NAME(Four) __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL))));
 typedef struct {
     REAL numbers[N_NUMBERS];
-    const REAL *coefficients;
-    int32_t n_pieces;
+    BITS first_low, first_high;
+    const NAME(Four) *coefficients;
 } NAME(Common);
 
-/* Means and precisions of n labels from 0 to 1, on the pieces of a BetaCurve. Coefficients of a piece are side by side,
- * since it is their loads that take time: one after the other, what is before and after them many at once. */
+/* Means, precisions and logs of precisions of n labels from 0 to 1, on the pieces of a BetaCurve.
+ *
+ * Those of one label at once, as its coefficients are side by side: it is loads that take time. */
 INLINE void NAME(on_curve)(const REAL *restrict labels, int n, const NAME(Common) *common, REAL *restrict means,
-                           REAL *restrict precisions)
+                           REAL *restrict precisions, REAL *restrict log_precisions)
 {
-    const REAL alpha = common->numbers[0], beta = common->numbers[1], first = common->numbers[2];
-    const REAL per_unit = common->numbers[3];
-    const int32_t n_pieces = common->n_pieces;
-    int32_t pieces[SHORT_SUM];
+    const int n_bits = MANTISSA_BITS - PIECE_BITS; /* which tell the place within a piece */
+    const REAL low_shift = common->numbers[0], high_shift = common->numbers[1];
+    const REAL unit = 1 / (REAL)((BITS)1 << n_bits);
+    BITS pieces[SHORT_SUM];
     REAL within[SHORT_SUM];
 #pragma omp simd
     for (int i = 0; i < n; i++) {
         const REAL y = (labels[i] >= 0) & (labels[i] <= 1) ? labels[i] : 0;
-        const REAL place = NAME(log_of)((y + alpha) / (1 - y + beta)) * per_unit - first; /* from 0 to n_pieces */
-        const int32_t piece = (int32_t)place;
-        pieces[i] = piece < 0 ? 0 : piece >= n_pieces ? n_pieces - 1 : piece;
-        within[i] = place - (REAL)pieces[i] - (REAL)0.5;
+        const int is_high = y > (REAL)0.5;
+        const union {
+            REAL number;
+            BITS bits;
+        } distance = {is_high ? (1 - y) + high_shift : y + low_shift};
+        pieces[i] = (distance.bits >> n_bits) - (is_high ? common->first_high : common->first_low);
+        within[i] = (REAL)(distance.bits & (((BITS)1 << n_bits) - 1)) * unit - (REAL)0.5;
     }
     for (int i = 0; i < n; i++) {
-        const REAL *const own = common->coefficients + (int64_t)pieces[i] * 2 * N_CURVE;
-        REAL mean = own[0], precision = own[1];
-        for (int j = 1; j < N_CURVE; j++) { /* Horner's scheme, from the highest power down */
-            mean = mean * within[i] + own[2 * j];
-            precision = precision * within[i] + own[2 * j + 1];
-        }
-        means[i] = mean;
-        precisions[i] = precision;
+        const NAME(Four) *const own = common->coefficients + (int64_t)pieces[i] * N_CURVE;
+        NAME(Four) value = own[0];
+        for (int j = 1; j < N_CURVE; j++) /* Horner's scheme, from the highest power down */
+            value = value * within[i] + own[j];
+        means[i] = value[0];
+        precisions[i] = value[1];
+        log_precisions[i] = value[2];
     }
 }
 
@@ -198,16 +202,16 @@ INLINE double NAME(targets_of)(const TargetTask *task, const NAME(Common) *commo
     int is_odd = 0;
     for (; start < stop; start += SHORT_SUM) {
         const int64_t end = start + SHORT_SUM < stop ? start + SHORT_SUM : stop;
-        REAL sum = 0, means[SHORT_SUM], precisions[SHORT_SUM];
+        REAL sum = 0, means[SHORT_SUM], precisions[SHORT_SUM], log_precisions[SHORT_SUM];
         if (kind == ON_CURVE)
-            NAME(on_curve)(targets + start, (int)(end - start), common, means, precisions);
+            NAME(on_curve)(targets + start, (int)(end - start), common, means, precisions, log_precisions);
 #pragma omp simd reduction(+ : sum) reduction(| : is_odd)
         for (int64_t i = start; i < end; i++) {
             REAL mean, precision, log_precision;
             if (kind == ON_CURVE) {
                 mean = means[i - start];
                 precision = precisions[i - start];
-                log_precision = NAME(log_of)(precision);
+                log_precision = log_precisions[i - start];
                 is_odd |= !(targets[i] >= 0) | !(targets[i] <= 1);
             } else {
                 is_odd |= !NAME(gaussian_of)(targets[i], kind, common, &mean, &precision, &log_precision);
@@ -236,7 +240,9 @@ CLONES static double NAME(targets_from)(const TargetTask *task, const double *nu
         *odd = 1;
         return 0.0;
     }
-    NAME(Common) common = {.coefficients = task->coefficients, .n_pieces = (int32_t)task->n_pieces};
+    NAME(Common) common = {.coefficients = task->coefficients,
+                           .first_low = (BITS)numbers[2],
+                           .first_high = (BITS)numbers[3]};
     for (int i = 0; i < N_NUMBERS; i++)
         common.numbers[i] = (REAL)numbers[i];
     /* the same for each kind, so that none is chosen within the loop */
@@ -273,8 +279,9 @@ static double NAME(target_block)(const void *given, int64_t start, int64_t stop,
 INLINE void NAME(repeat)(REAL *restrict to, const REAL *restrict weights, int64_t n_weights, int64_t start, int64_t n)
 {
     const int64_t first = start % n_weights, n_first = n_weights < n ? n_weights : n;
-    for (int64_t i = 0; i < n_first; i++)
-        to[i] = weights[first + i < n_weights ? first + i : first + i - n_weights];
+    const int64_t n_end = n_weights - first < n_first ? n_weights - first : n_first;
+    memcpy(to, weights + first, (size_t)n_end * sizeof *to);
+    memcpy(to + n_end, weights, (size_t)(n_first - n_end) * sizeof *to);
     for (int64_t done = n_first; done < n; done *= 2)
         memcpy(to + done, to, (size_t)(n - done < done ? n - done : done) * sizeof *to);
 }
@@ -299,6 +306,8 @@ CLONES static double NAME(weighted_block)(const void *given, int64_t start, int6
                 factors[i] *= 1 + labels[start + i] * (here[i] - 1);
         }
         NAME(targets_from)(task, task->numbers, start, start + n, task->factor, here, odd);
+        if (*odd)
+            return 0.0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = 0; i < n; i++) {
             here[i] *= factors[i];
@@ -339,6 +348,8 @@ CLONES static double NAME(short_row_block)(const void *given, int64_t start, int
         const int64_t end = stop - start < n_rows ? stop : start + n_rows;
         REAL here[SHORT_SUM];
         NAME(targets_from)(task, task->numbers, start * c, end * c, task->factor, here, odd);
+        if (*odd)
+            return 0.0;
         for (int64_t row = start; row < end; row++) {
             const double weight = NAME(row_weight)(task, (const REAL *)task->targets + row * c);
             const REAL *restrict own = here + (row - start) * c;
@@ -386,6 +397,8 @@ CLONES static double NAME(row_block)(const void *given, int64_t start, int64_t s
             numbers[3] = log(precision);
         }
         const double loss = factor * NAME(targets_from)(task, numbers, row * c, (row + 1) * c, factor, NULL, odd);
+        if (*odd)
+            return 0.0;
         if (task->losses)
             ((REAL *)task->losses)[row] = (REAL)loss;
         total += loss;

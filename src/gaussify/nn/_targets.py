@@ -20,7 +20,6 @@ Number = float | Tensor  # one for all classes, or a tensor with one for each
 Result = TypeVar("Result")
 _CHUNK = 2**17  # numbers, of which those of one operation after the other stay in the cache
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2, B_4, ...
-PIECE = 1.0 / 32.0  # length of a piece of a curve, for which six nodes give float64 and four float32
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
@@ -334,44 +333,57 @@ def is_constant(function: Callable[..., Result]) -> Callable[..., Result]:
     return function
 
 
-class BetaCurve(NamedTuple):
-    r"""Mean and precision of a binary label between 0 and 1, for fixed concentrations: pieces of polynomials.
+class Layout(NamedTuple):
+    """How the bits of a number tell which piece of a curve it is on: 32 pieces from a power of two to the next."""
 
-    In :math:`t = \log\frac{\alpha_\epsilon + y}{\beta_\epsilon + 1 - y}` both are smooth whatever the concentrations
-    (near the ends, where one of the Gammas is nearly empty, they are exponentials of it), so that pieces of one length
-    are enough, each with a polynomial through matched Gaussians at Chebyshev's nodes.
+    integer: torch.dtype
+    n_bits: int  # at the end, which tell the place within a piece
+    n_nodes: int  # of the polynomial on a piece, enough for all digits
+
+
+LAYOUTS = {torch.float32: Layout(torch.int32, 23 - 5, 4), torch.float64: Layout(torch.int64, 52 - 5, 8)}
+
+
+class BetaCurve(NamedTuple):
+    r"""Mean, precision and its logarithm of a binary label between 0 and 1, for fixed concentrations, by polynomials.
+
+    All three are smooth but for :math:`y = -\alpha_\epsilon` and :math:`y = 1 + \beta_\epsilon`, where one of the two
+    Gammas would be empty. So pieces are short where the nearer of the two is near: with the distance
+    :math:`s = \alpha_\epsilon + y` for :math:`y \le \tfrac12`, else :math:`s = \beta_\epsilon + 1 - y`, a piece is
+    1/32 of the interval between two powers of two, which the bits of :math:`s` tell (of concentrations above 1/2, half
+    of 1 is taken). Polynomials go through matched Gaussians at Chebyshev's nodes; before the first piece and after the
+    last one there are no numbers, for labels that are none.
     """
 
-    alpha_eps: float
-    beta_eps: float
-    start: float
-    n_pieces: int
-    coefficients: Float[Tensor, "2 degree n_pieces"]
-    by_piece: Float[Tensor, "n_pieces degree 2"]  # the same as kernels read them
+    low_shift: float  # that makes the distance of a label up to 1/2
+    high_shift: float  # and of one minus a label above
+    first_low: int  # what to take from the leading bits of a distance to have the number of its piece
+    first_high: int
+    coefficients: Float[Tensor, "n_pieces n_nodes 4"]  # of all three, from the highest power down; a fourth is 0
+
+    def pieces(self, labels: Float[Tensor, "*n"]) -> tuple[Int64[Tensor, "*n"], Float[Tensor, "*n"]]:
+        """Return on which piece each label is, and where, from -1/2 to 1/2; on any if it is not from 0 to 1."""
+        layout = LAYOUTS[labels.dtype]
+        is_high = labels > 0.5
+        distance = torch.where(is_high, (1.0 - labels) + self.high_shift, labels + self.low_shift)
+        bits = distance.view(layout.integer)
+        piece = (bits >> layout.n_bits) - torch.where(is_high, self.first_high, self.first_low)
+        within = (bits & (2**layout.n_bits - 1)).to(labels.dtype) * 2.0**-layout.n_bits - 0.5
+        return piece.long().clamp(0, len(self.coefficients) - 1), within
 
     def of_labels(self, labels: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
         """Return mean and precision of each label."""
-        shape, labels = labels.shape, labels.reshape(-1)
         if not torch.compiler.is_compiling() and labels.numel() > _CHUNK:
-            chunks = [self.of_labels(chunk) for chunk in labels.split(_CHUNK)]
-            mean, precision = (torch.cat(parts).reshape(shape) for parts in zip(*chunks, strict=True))
+            chunks = [self.of_labels(chunk) for chunk in labels.reshape(-1).split(_CHUNK)]
+            mean, precision = (torch.cat(parts).reshape(labels.shape) for parts in zip(*chunks, strict=True))
             return mean, precision
-        logit = (labels + self.alpha_eps).div_((1.0 - labels).add_(self.beta_eps)).log_()
-        place = logit.mul_(1.0 / PIECE).sub_(self.start / PIECE + 0.5)
-        piece = place.round().clamp(0.0, self.n_pieces - 1.0)
-        within, piece = place.sub_(piece), piece.long().clamp(0, self.n_pieces - 1)  # of NaN, too
-        mean, precision = (_polynomial(own, piece, within) for own in self.coefficients.to(labels.device).unbind())
-        return mean.reshape(shape), precision.reshape(shape)
-
-
-def _polynomial(
-    coefficients: Float[Tensor, "degree n_pieces"], piece: Int64[Tensor, " n"], within: Float[Tensor, " n"]
-) -> Float[Tensor, " n"]:
-    """Horner's scheme, from the highest power down."""
-    value, *rest = (own.index_select(0, piece) for own in coefficients.unbind())
-    for coefficient in rest:
-        value = value.mul_(within).add_(coefficient)
-    return value
+        piece, within = self.pieces(labels)
+        own = self.coefficients[..., :2].to(labels.device).index_select(0, piece.reshape(-1))
+        value, *rest = own.reshape(*labels.shape, *own.shape[1:]).unbind(-2)  # (*n, 2) each
+        for coefficient in rest:  # Horner's scheme
+            value = value * within.unsqueeze(-1) + coefficient
+        mean, precision = value.unbind(-1)
+        return mean, precision
 
 
 def beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype) -> BetaCurve:
@@ -388,17 +400,28 @@ def beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtyp
 
 @lru_cache(maxsize=16)
 def _beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype) -> BetaCurve:
-    start, stop = math.log(alpha_eps / (1.0 + beta_eps)), math.log((1.0 + alpha_eps) / beta_eps)
-    n_pieces = math.ceil((stop - start) / PIECE)
-    n_nodes = 6 if dtype is torch.float64 else 4
-    nodes = 0.5 * np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)  # within (-1/2, 1/2)
-    logits = start + PIECE * (np.arange(n_pieces)[:, None] + 0.5 + nodes)
-    total = 1.0 + alpha_eps + beta_eps
-    a, b = lasting_tensors([total / (1.0 + np.exp(sign * logits)) for sign in (-1.0, 1.0)], torch.float64)
+    layout = LAYOUTS[dtype]
+    nodes = 0.5 * np.cos(np.pi * (np.arange(layout.n_nodes) + 0.5) / layout.n_nodes)  # within (-1/2, 1/2)
+    shifts = min(alpha_eps, 0.5), min(beta_eps, 0.5)
+    (first_low, low), (first_high, high) = (_distances(shift, nodes, dtype) for shift in shifts)
+    near_low, near_high = low + (alpha_eps - shifts[0]), high + (beta_eps - shifts[1])
+    far_low, far_high = (1.0 + shifts[0] - low) + beta_eps, (1.0 + shifts[1] - high) + alpha_eps
+    a, b = lasting_tensors([np.concatenate([near_low, far_high]), np.concatenate([far_low, near_high])], torch.float64)
     with _disable_current_modes(), torch.device("cpu"):
-        values = np.array([part.tolist() for part in beta_targets(a, b, method)])  # (2, n_pieces, n_nodes)
-    coefficients = np.linalg.inv(np.vander(nodes)) @ values.swapaxes(1, 2)
-    return BetaCurve(alpha_eps, beta_eps, start, n_pieces, *lasting_tensors([coefficients, coefficients.T], dtype))
+        mean, precision = (np.array(part.tolist()) for part in beta_targets(a, b, method))  # (n_pieces, n_nodes)
+    values = np.stack([mean, precision, np.log(precision), np.zeros_like(mean)], -1)
+    pieces = np.pad(np.linalg.inv(np.vander(nodes)) @ values, ((1, 1), (0, 0), (0, 0)), constant_values=np.nan)
+    return BetaCurve(*shifts, first_low - 1, first_high - 1 - len(low), *lasting_tensors([pieces], dtype))
+
+
+def _distances(shift: float, nodes: np.ndarray, dtype: torch.dtype) -> tuple[int, np.ndarray]:
+    """The leading bits of the smallest distance, that of label 0 or 1, and nodes on all pieces up to label 1/2."""
+    layout, own = LAYOUTS[dtype], _NUMPY[dtype]
+    integer = np.int32 if own is np.float32 else np.int64
+    ends = np.array([own(shift), own(0.5) + own(shift)], own).view(integer) >> layout.n_bits
+    pieces = np.arange(ends[0], ends[1] + 2, dtype=integer)  # one more, as the end of the last
+    starts = (pieces << layout.n_bits).view(own).astype(np.float64)
+    return int(ends[0]), starts[:-1, None] + np.diff(starts)[:, None] * (nodes + 0.5)
 
 
 @is_constant

@@ -10,7 +10,14 @@ from torch import Tensor
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
 from gaussify.nn._choice import SQUARES, Reduction, are_within
 from gaussify.nn._operators import CompiledLoss, is_plainly_compiled, may_be_called
-from gaussify.nn._targets import PIECE, beta_curve, fixed_gamma_targets, half_log_variance, is_constant, plain_gammas
+from gaussify.nn._targets import (
+    LAYOUTS,
+    beta_curve,
+    fixed_gamma_targets,
+    half_log_variance,
+    is_constant,
+    plain_gammas,
+)
 
 _MANY, _MANY_BINARY = 2**15, 2**13  # logits, for which calling a kernel in a compiled graph is worth its time
 
@@ -155,13 +162,15 @@ class BinaryConstants(NamedTuple):
 
     n_many: int | None  # logits, from which on an operation is called that computes the same
     options: tuple[Any, ...]  # of that operation
-    alpha_eps: float
-    beta_eps: float
-    pieces_per_unit: float
-    middle: float  # of the first piece
+    low_shift: float
+    high_shift: float
+    first_low: int
+    first_high: int
     last_piece: int
+    integer: torch.dtype  # as those after it, of the Layout
+    n_bits: int
     n_nodes: int
-    coefficients: Float[Tensor, "2 degree n_pieces"]
+    coefficients: Float[Tensor, "2 n_nodes n_pieces"]  # of mean and precision
     constant: float  # of each logit
     reduction: str
 
@@ -174,7 +183,7 @@ def binary_constants(
     Examples
     --------
     >>> binary_constants(0.1, 0.1, "laplace", "mean", torch.float32)[2:7]
-    (0.1, 0.1, 32.0, -76.2326, 153)
+    (0.1, 0.1, 3954, 3870, 169)
     """
     return _binary_constants(alpha_eps.hex(), beta_eps.hex(), method, reduction, dtype)
 
@@ -199,13 +208,13 @@ def _binary_constants(
     return BinaryConstants(
         n_many=_MANY_BINARY if may_be_called() else None,
         options=(alpha, beta, chosen.value, plain, 1.0),
-        alpha_eps=alpha,
-        beta_eps=beta,
-        pieces_per_unit=1.0 / PIECE,
-        middle=curve.start / PIECE + 0.5,
-        last_piece=curve.n_pieces - 1,
-        n_nodes=curve.coefficients.shape[1],
-        coefficients=curve.coefficients,
+        low_shift=curve.low_shift,
+        high_shift=curve.high_shift,
+        first_low=curve.first_low,
+        first_high=curve.first_high,
+        last_piece=len(curve.coefficients) - 1,
+        **LAYOUTS[dtype]._asdict(),
+        coefficients=curve.coefficients[..., :2].permute(2, 1, 0).contiguous(),
         constant=half_log_variance(1.0),
         reduction=plain,
     )
@@ -246,14 +255,15 @@ class _CurveLoss(torch.autograd.Function):
         logits: Float[Tensor, "*n"],
         labels: Float[Tensor, "*n"],
         factors: Tensor | None,
-        coefficients: Float[Tensor, "2 degree n_pieces"],
+        coefficients: Float[Tensor, "2 n_nodes n_pieces"],
         constants: BinaryConstants,
     ) -> Float[Tensor, "..."]:
-        odds = (labels + constants.alpha_eps) / ((1.0 - labels) + constants.beta_eps)
-        place = odds.log() * constants.pieces_per_unit - constants.middle
-        nearest = place.round().clamp(0.0, constants.last_piece)
-        within = place - nearest
-        own = coefficients[:, :, nearest.int().clamp(0, constants.last_piece)]  # of NaN, too
+        is_high = labels > 0.5  # as in BetaCurve.pieces
+        distance = torch.where(is_high, (1.0 - labels) + constants.high_shift, labels + constants.low_shift)
+        bits = distance.view(constants.integer)
+        piece = (bits >> constants.n_bits) - torch.where(is_high, constants.first_high, constants.first_low)
+        within = (bits & (2**constants.n_bits - 1)).to(labels.dtype) * 2.0**-constants.n_bits - 0.5
+        own = coefficients[:, :, piece.clamp(0, constants.last_piece)]
         mean, precision = own[:, 0]
         for j in range(1, constants.n_nodes):  # Horner's scheme, from the highest power down
             mean, precision = mean * within + own[0, j], precision * within + own[1, j]
