@@ -20,7 +20,7 @@ Number = float | Tensor  # one for all classes, or a tensor with one for each
 Result = TypeVar("Result")
 _CHUNK = 2**17  # numbers, of which those of one operation after the other stay in the cache
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2, B_4, ...
-_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
+_NUMPY: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class LabelGaussians(NamedTuple):
@@ -378,11 +378,11 @@ class BetaCurve(NamedTuple):
             mean, precision = (torch.cat(parts).reshape(labels.shape) for parts in zip(*chunks, strict=True))
             return mean, precision
         piece, within = self.pieces(labels)
-        own = self.coefficients[..., :2].to(labels.device).index_select(0, piece.reshape(-1))
-        value, *rest = own.reshape(*labels.shape, *own.shape[1:]).unbind(-2)  # (*n, 2) each
+        own = self.coefficients.to(labels.device).index_select(0, piece.reshape(-1))
+        value, *rest = own.reshape(*labels.shape, *own.shape[1:]).unbind(-2)  # (*n, 4) each
         for coefficient in rest:  # Horner's scheme
             value = value * within.unsqueeze(-1) + coefficient
-        mean, precision = value.unbind(-1)
+        mean, precision, *_ = value.unbind(-1)
         return mean, precision
 
 
@@ -416,11 +416,11 @@ def _beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dty
 
 def _distances(shift: float, nodes: np.ndarray, dtype: torch.dtype) -> tuple[int, np.ndarray]:
     """The leading bits of the smallest distance, that of label 0 or 1, and nodes on all pieces up to label 1/2."""
-    layout, own = LAYOUTS[dtype], _NUMPY[dtype]
-    integer = np.int32 if own is np.float32 else np.int64
-    ends = np.array([own(shift), own(0.5) + own(shift)], own).view(integer) >> layout.n_bits
+    n_bits, own = LAYOUTS[dtype].n_bits, _NUMPY[dtype]
+    integer: Any = np.int32 if own is np.float32 else np.int64
+    ends = (np.array([0.0, 0.5], own) + own(shift)).view(integer) >> n_bits
     pieces = np.arange(ends[0], ends[1] + 2, dtype=integer)  # one more, as the end of the last
-    starts = (pieces << layout.n_bits).view(own).astype(np.float64)
+    starts = (pieces << n_bits).view(own).astype(np.float64)
     return int(ends[0]), starts[:-1, None] + np.diff(starts)[:, None] * (nodes + 0.5)
 
 
