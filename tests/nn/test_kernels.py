@@ -162,6 +162,100 @@ def test_kernels_serve_every_form_of_losses(kind, dtype, method, kernels_alone):
     assert with_gradient(lambda f: loss_of(kind)(f, y, method=method), logits)[1].isfinite().all()
 
 
+def as_planes(rows: Tensor, n: int, shape: tuple[int, ...]) -> Tensor:
+    """From rows (n * inner, c) to (n, c, *shape), contiguous; from labels of rows to (n, *shape)."""
+    if rows.ndim == 1:
+        return rows.reshape(n, *shape)
+    return rows.reshape(n, *shape, rows.shape[1]).movedim(-1, 1).contiguous()
+
+
+def planes(kind: str, n: int, c: int, shape: tuple[int, ...], dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+    """Logits and labels as rows, and the same as planes."""
+    n_rows = n * math.prod(shape)
+    y = targets(kind, n_rows, c, dtype)
+    y = y + 1.0 if kind.startswith("counts") else y  # no row without counts
+    rows = 3.0 * random(n_rows, c, dtype=dtype), y
+    return [rows, tuple(as_planes(part, n, shape) for part in rows)]
+
+
+of_classes = pytest.mark.parametrize(
+    "kind", KINDS[:4] + [f"{kind}, {form}" for kind in KINDS[:4] for form in FORMS], ids=lambda kind: kind
+)
+
+
+@needs_kernels
+@of_classes
+@dtypes
+@pytest.mark.parametrize("method", [*METHODS, "gauss"])
+@pytest.mark.parametrize(
+    ("n", "c", "shape", "label_smoothing"),
+    [(2, 3, (9,), 0.3), (3, 600, (11,), 0.0), (5, 17, (30, 25), 0.3), (2, 3, (2, 2), 0.0)],
+    ids=["few", "wide", "long", "short"],
+)
+def test_planes_of_logits_have_the_losses_of_their_rows(
+    kind, dtype, method, n, c, shape, label_smoothing, kernels_alone
+):
+    def loss(logits: Tensor, y: Tensor) -> Tensor:
+        options = {"alpha_eps": 0.3, "method": method, "label_smoothing": label_smoothing, "label_variance": 0.7}
+        if "weighted" in kind:
+            options["weight"] = torch.linspace(0.3, 1.9, c, dtype=dtype)
+        if "rows" not in kind:
+            return matched_cross_entropy(logits, y, reduction="sum" if "sum" in kind else "mean", **options)
+        losses = matched_cross_entropy(logits, y, reduction="none", **options)
+        assert losses.shape == (logits.shape[:1] + logits.shape[2:])
+        return (losses * torch.linspace(0.2, 1.3, losses.numel(), dtype=dtype).reshape(losses.shape)).sum()
+
+    rows, as_given = planes(kind, n, c, shape, dtype)
+    expected, expected_slope = with_gradient(lambda logits: loss(logits, rows[1]), rows[0])
+    value, slope = with_gradient(lambda logits: loss(logits, as_given[1]), as_given[0])
+    tolerance = 1e-12 if dtype is torch.float64 else 1e-6
+    assert_close(value, expected, rtol=tolerance, atol=0.0)
+    assert_close(slope, as_planes(expected_slope, n, shape), rtol=10 * tolerance, atol=tolerance)
+
+
+@needs_kernels
+@of_classes
+def test_channels_may_be_last_in_memory(kind, kernels_alone):
+    _, (logits, y) = planes(kind, 2, 3, (4, 5), torch.float32)
+    reduction = "none" if "rows" in kind else "mean"
+
+    def loss(logits: Tensor) -> Tensor:
+        return matched_cross_entropy(logits, y, reduction=reduction).square().sum()
+
+    expected, expected_slope = with_gradient(loss, logits)
+    value, slope = with_gradient(loss, logits.to(memory_format=torch.channels_last))
+    assert_close(value, expected)
+    assert_close(slope, expected_slope)
+    assert slope.is_contiguous(memory_format=torch.channels_last)
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", ["ignored", "counts", "counts, weighted", "labels, weighted"])
+def test_planes_do_not_depend_on_the_number_of_threads(kind):
+    _, (logits, y) = planes(kind, 3, 21, (70, 50), torch.float32)
+    options = {"weight": torch.linspace(0.3, 1.9, 21)} if "weighted" in kind else {}
+    n_threads = torch.get_num_threads()
+    values = []
+    try:
+        for n in (1, 2, 3):
+            torch.set_num_threads(n)
+            values.append(with_gradient(lambda logits: matched_cross_entropy(logits, y, **options), logits))
+    finally:
+        torch.set_num_threads(n_threads)
+    for value, slope in values[1:]:
+        assert torch.equal(value, values[0][0])
+        assert torch.equal(slope, values[0][1])
+
+
+@pytest.mark.parametrize("kind", ["labels", "counts"])
+def test_a_wrong_label_in_a_plane_is_an_error(kind):
+    _, (logits, y) = planes(kind, 3, 21, (70, 50), torch.float32)
+    y[2, ..., 60, 30] = -1
+    for options in ({}, {"weight": torch.ones(21)}, {"reduction": "none"}):
+        with pytest.raises(InvalidArgumentError, match=r"Labels|target"):
+            matched_cross_entropy(logits, y, **options)
+
+
 @needs_kernels
 @pytest.mark.parametrize("name", ["weight", "pos_weight"])
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from gaussify.nn._targets import BinaryGaussians, LabelGaussians, beta_curve
 
 FLOATS = (torch.float32, torch.float64)
 _LOGITS = (*FLOATS, torch.float16, torch.bfloat16)
+_FEWEST = 8  # logits of one class side by side that are worth a kernel of their own; others are put in order
 _ROOTS = (1e-35, 1e35)  # limits of options of which kernels have the roots within float32
 SQUARES = (1e-10, 1e10)  # and of those of which they have the squares
 
@@ -67,36 +69,27 @@ def kernel_of_classes(
     if not are_allowed or not are_within(SQUARES if is_soft else _ROOTS, alpha_eps, label_variance):
         return None
     chosen, full = LikelihoodMethod(method), _full_dtype(dtype)
-    n_rows = size // n_classes
+    options: dict[str, Any] = {
+        "n_rows": size // n_classes,
+        "n_classes": n_classes,
+        "reduction": reduction,
+        "label_smoothing": label_smoothing,
+    }
     if is_soft:
-        kernel = count_kernel(
-            chosen,
-            full,
-            n_rows=n_rows,
-            n_classes=n_classes,
-            reduction=reduction,
-            alpha_eps=alpha_eps,
-            label_smoothing=label_smoothing,
-            label_variance=label_variance,
-        )
+        make = partial(count_kernel, chosen, full, alpha_eps=alpha_eps, label_variance=label_variance, **options)
     else:
         gaussians = LabelGaussians.of_smoothed(
             chosen, alpha_eps, n_classes=n_classes, label_smoothing=label_smoothing, label_variance=label_variance
         )
-        kernel = label_kernel(
-            gaussians,
-            full,
-            n_rows=n_rows,
-            n_classes=n_classes,
-            reduction=reduction,
-            ignore_index=ignore_index,
-            label_smoothing=label_smoothing,
-        )
-    is_ready = len(shape) == 2 and dtype is full and target_dtype is (dtype if is_soft else torch.int64)
-    return kernel._replace(
-        prepare=None if is_ready else _as_rows,
-        shape=shape_of_rows(shape) if reduction == Reduction.NONE and len(shape) != 2 else None,
-    )
+        make = partial(label_kernel, gaussians, full, ignore_index=ignore_index, **options)
+    is_ready = dtype is full and target_dtype is (dtype if is_soft else torch.int64)
+    if len(shape) == 2:
+        return make()._replace(prepare=None if is_ready else _as_numbers)
+    by_rows = make()._replace(prepare=_as_rows, shape=shape_of_rows(shape) if reduction == Reduction.NONE else None)
+    n_inner = math.prod(shape[2:])
+    if n_inner < _FEWEST or (is_soft and chosen is LikelihoodMethod.GAUSS):
+        return by_rows
+    return make(n_inner=n_inner)._replace(prepare=None if is_ready else _as_numbers, by_rows=by_rows)
 
 
 @lru_cache(maxsize=2**12, typed=True)  # for batches of any size
@@ -159,6 +152,11 @@ def rows_of(tensor: Tensor) -> Tensor:
 def _as_rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     logits = rows_of(full_precision(input))
     return logits, rows_of(target).to(logits.dtype) if target.is_floating_point() else target.reshape(-1).long()
+
+
+def _as_numbers(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    logits = full_precision(input)
+    return logits, target.to(logits.dtype if target.is_floating_point() else torch.int64)
 
 
 def _as_floats(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -44,6 +44,7 @@ class Kernel(NamedTuple):
     # for tensors that are not as it needs them
     prepare: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
     shape: tuple[int, ...] | None = None  # of losses that are kept, where it is another than this one gives them
+    by_rows: Any = None  # the kernel for logits that do not have those of one class side by side (channels last)
 
     def __call__(
         self,
@@ -75,7 +76,7 @@ class Kernel(NamedTuple):
         if type(given) not in _PLAIN or not given.is_cpu or given.requires_grad or given.is_neg():
             raise _KernelError
         if self.are_rows:
-            is_whole = given.shape == logits.shape[1:]
+            is_whole = given.shape == logits.shape[1:2]
         else:
             shape = given.shape
             while shape and shape[0] == 1:
@@ -107,8 +108,11 @@ def label_kernel(
     reduction: str,
     ignore_index: int,
     label_smoothing: float = 0.0,
+    n_inner: int = 1,
 ) -> Kernel:
     """Return the loss of class indices, whose Gaussians are numbers; smoothing is for weights.
+
+    Logits are (n_rows, n_classes), or (n_rows / n_inner, n_classes, n_inner).
 
     Examples
     --------
@@ -120,7 +124,7 @@ def label_kernel(
     other_mean, other_precision, own_mean, own_precision = map(float, gaussians)
     numbers = other_mean, math.sqrt(other_precision), own_mean, math.sqrt(own_precision)
     constant = gaussians.row_normaliser(n_classes)
-    task = n_rows, n_classes, reduction == "mean", ignore_index, 1.0 - label_smoothing, *numbers, constant
+    task = n_rows, n_classes, n_inner, reduction == "mean", ignore_index, 1.0 - label_smoothing, *numbers, constant
     return Kernel(_kernels.labels, dtype is torch.float64, task, are_rows=True, is_sum=reduction != "none")
 
 
@@ -134,8 +138,11 @@ def count_kernel(
     alpha_eps: float,
     label_smoothing: float = 0.0,
     label_variance: float = 1.0,
+    n_inner: int = 1,
 ) -> Kernel:
     """Return the loss of counts or probabilities of classes, which give each logit a Gaussian of its own.
+
+    Logits are (n_rows, n_classes), or (n_rows / n_inner, n_classes, n_inner), but not of least squares.
 
     Examples
     --------
@@ -149,7 +156,7 @@ def count_kernel(
     if method is LikelihoodMethod.GAUSS:  # the rest of which is for each row
         numbers = (0.0, 0.0, 1.0 / label_variance, 0.0, math.inf, 0.0)
     factor = 1.0 / n_rows if reduction == "mean" else 1.0
-    task = n_rows * n_classes, n_classes, factor, kept, spread, _KINDS[method], *numbers
+    task = n_rows * n_classes, n_classes, n_inner, factor, kept, spread, _KINDS[method], *numbers
     return Kernel(_kernels.targets, dtype is torch.float64, task, are_rows=True, is_sum=reduction != "none")
 
 
@@ -204,7 +211,7 @@ def square_kernel(label_variance: float, dtype: torch.dtype, *, n: int, reductio
 
 def _logit_kernel(dtype: torch.dtype, n: int, reduction: str, kind: int, numbers: tuple[Any, ...]) -> Kernel:
     """The loss of logits by themselves, not of rows of classes, whose labels are not smoothed."""
-    task = n, 0, 1.0 / n if reduction == "mean" else 1.0, 1.0, 0.0, kind, *numbers
+    task = n, 0, 1, 1.0 / n if reduction == "mean" else 1.0, 1.0, 0.0, kind, *numbers
     return Kernel(_kernels.targets, dtype is torch.float64, task, are_rows=False, is_sum=reduction != "none")
 
 
@@ -248,6 +255,8 @@ def fused_loss(
         return None
     if kernel is None or target.requires_grad:
         return None
+    if kernel.by_rows is not None and not input.is_contiguous():
+        kernel = kernel.by_rows
     try:
         if kernel.prepare is not None:
             input, target = kernel.prepare(input, target)
@@ -275,7 +284,7 @@ class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that
         slope = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
         losses = None
         if not kernel.is_sum:
-            losses = logits.new_empty(len(logits)) if kernel.are_rows else torch.empty_like(logits)
+            losses = logits.new_empty((len(logits), *logits.shape[2:])) if kernel.are_rows else torch.empty_like(logits)
         value = kernel(logits, target, slope, losses, weights)
         if value is None:
             raise _KernelError
@@ -291,7 +300,7 @@ class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that
             (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
         elif _is_one(grad) and not _get_current_graph_task_keep_graph():
             return slope, None, None, None, None, *(None for _ in weights)  # which no one else changes now
-        factors = grad.unsqueeze(-1) if 0 < grad.ndim < slope.ndim else grad
+        factors = grad.unsqueeze(1) if 0 < grad.ndim < slope.ndim else grad
         return slope * factors, None, None, None, None, *(None for _ in weights)
 
 

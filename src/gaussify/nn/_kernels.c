@@ -42,7 +42,7 @@ typedef struct {
     const int64_t *labels;
     void *slope, *losses;
     const void *weights; /* of classes */
-    int64_t n_rows, ignore_index;
+    int64_t n_rows, n_inner, ignore_index; /* logits of one class side by side; 1 if those of a row are */
     int32_t n_classes;
     double other_mean, other_scale, own_mean, own_scale, row_constant, factor;
     double kept, spread_weight; /* smoothing leaves a part of the own weight, and adds the rest of the mean */
@@ -54,6 +54,7 @@ typedef struct {
     const void *weights, *positive_weights; /* of classes if rows are of counts, else of logits, and repeated for more */
     int64_t n_weights, n_positive_weights;
     int64_t n, n_classes; /* logits in all; classes of rows of counts, else 0 */
+    int64_t n_inner;      /* logits of one class side by side; 1 if those of a row are */
     int kind;
     double factor, kept, spread; /* smoothing makes kept * count + spread of a count */
     /* VARIATIONAL to MOMENT_ORI: kept, spread + alpha_eps
@@ -106,6 +107,7 @@ typedef struct {
 
 #define BLOCK 16384 /* logits, about: many enough to be worth a thread */
 #define COSTLY 4    /* logits whose Gaussians take their time count for as many */
+#define AT_ONCE 128 /* rows of planes, whose logits are side by side with those of other rows */
 
 typedef double (*BlockFunction)(const void *task, int64_t start, int64_t stop, int *odd);
 
@@ -138,12 +140,16 @@ static void work_on(void *given)
 typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned);
 static Parallel parallel;
 
-/* The sum over n rows, which cost as much as so many logits; blocks are added in their order, so that it does not depend on the threads. */
-static double total_of(BlockFunction of_block, const void *task, int64_t n, int64_t cost, unsigned n_threads, int *odd)
+/* The sum over n rows, which cost as much as so many logits, some of them at once. Blocks are added in their order, so
+ * that it does not depend on the threads. */
+static double total_of(BlockFunction of_block, const void *task, int64_t n, int64_t at_once, int64_t cost,
+                       unsigned n_threads, int *odd)
 {
     if (n * cost <= 2 * BLOCK) /* without letting go of the interpreter, which may take longer to get back */
         return of_block(task, 0, n, odd);
     Work work = {.of_block = of_block, .task = task, .n = n, .size = (BLOCK + cost - 1) / cost};
+    if (work.size < at_once)
+        work.size = at_once;
     work.n_blocks = (n + work.size - 1) / work.size;
     work.totals = malloc((size_t)work.n_blocks * sizeof(double));
     if (!work.totals)
@@ -203,22 +209,26 @@ static PyObject *result(double total, int odd)
     return odd ? Py_NewRef(Py_None) : PyFloat_FromDouble(total);
 }
 
-/* The mean of the weights, and the sum of those of labels that are not ignored, or the number of these. */
+/* The mean of the weights, and the sum of those of labels that are not ignored. */
 #define SUM_WEIGHTS(REAL)                                                                                              \
-    for (int32_t k = 0; weights && k < task->n_classes; k++)                                                           \
-        mean += (double)((const REAL *)weights)[k] / task->n_classes;                                                  \
+    for (int32_t k = 0; k < task->n_classes; k++)                                                                      \
+        mean += (double)((const REAL *)task->weights)[k] / task->n_classes;                                            \
     for (int64_t row = 0; row < task->n_rows; row++) {                                                                 \
         const int64_t label = task->labels[row];                                                                       \
-        const int is_class = label >= 0 && label < task->n_classes; /* what is not will be seen later */               \
-        if (label != task->ignore_index)                                                                               \
-            sum += !weights ? 1.0 : is_class ? (double)((const REAL *)weights)[label] : 0.0;                          \
+        if (label != task->ignore_index && label >= 0 && label < task->n_classes) /* others will be seen later */      \
+            sum += (double)((const REAL *)task->weights)[label];                                                       \
     }
 
+/* The same, or the number of labels that are not ignored. */
 static double weigh(LabelTask *task, int is_double)
 {
-    const void *const weights = task->weights;
     double mean = 0.0, sum = 0.0;
-    if (is_double) {
+    if (!task->weights) {
+        int64_t n_kept = 0;
+        for (int64_t row = 0; row < task->n_rows; row++)
+            n_kept += task->labels[row] != task->ignore_index;
+        sum = (double)n_kept;
+    } else if (is_double) {
         SUM_WEIGHTS(double)
     } else {
         SUM_WEIGHTS(float)
@@ -242,6 +252,7 @@ static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
         next_argument(&arguments);
     task.n_rows = integer(&arguments);
     task.n_classes = (int32_t)integer(&arguments);
+    task.n_inner = integer(&arguments);
     const int is_mean = (int)integer(&arguments);
     task.ignore_index = integer(&arguments);
     task.kept = number(&arguments);
@@ -255,8 +266,13 @@ static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     const double sum_of_weights = weigh(&task, is_double);
     task.factor = is_mean ? 1.0 / sum_of_weights : 1.0;
     int odd = 0;
-    const double total = total_of(is_double ? label_block_double : label_block_float, &task, task.n_rows,
-                                  task.n_classes, n_threads, &odd);
+    BlockFunction of_block;
+    if (task.n_inner > 1)
+        of_block = is_double ? label_planes_double : label_planes_float;
+    else
+        of_block = is_double ? label_block_double : label_block_float;
+    const double total = total_of(of_block, &task, task.n_rows, task.n_inner > 1 ? AT_ONCE : 1, task.n_classes,
+                                  n_threads, &odd);
     return result(sum_of_weights != 0.0 || !is_mean ? total : NAN, odd);
 }
 
@@ -276,6 +292,7 @@ static PyObject *targets(PyObject *Py_UNUSED(module), PyObject *const *given, Py
     task.n_positive_weights = integer(&arguments);
     task.n = integer(&arguments);
     task.n_classes = integer(&arguments);
+    task.n_inner = integer(&arguments);
     task.factor = number(&arguments);
     task.kept = number(&arguments);
     task.spread = number(&arguments);
@@ -292,7 +309,9 @@ static PyObject *targets(PyObject *Py_UNUSED(module), PyObject *const *given, Py
     const int has_rows = task.n_classes && (is_weighted || task.losses || task.kind == AS_GIVEN);
     const int64_t width = has_rows ? task.n_classes : 1;
     BlockFunction of_block;
-    if (has_rows && task.kind != AS_GIVEN && width <= SHORT_SUM / 4)
+    if (has_rows && task.n_inner > 1)
+        of_block = is_double ? plane_block_double : plane_block_float;
+    else if (has_rows && task.kind != AS_GIVEN && width <= SHORT_SUM / 4)
         of_block = is_double ? short_row_block_double : short_row_block_float;
     else if (has_rows)
         of_block = is_double ? row_block_double : row_block_float;
@@ -303,7 +322,8 @@ static PyObject *targets(PyObject *Py_UNUSED(module), PyObject *const *given, Py
     int odd = 0;
     const int is_costly = task.kind == MOMENT || task.kind == MOMENT_ORI || task.kind == ON_CURVE;
     const int64_t cost = is_costly ? COSTLY * width : width;
-    const double total = total_of(of_block, &task, task.n / width, cost, n_threads, &odd);
+    const int64_t at_once = has_rows && task.n_inner > 1 ? AT_ONCE : 1;
+    const double total = total_of(of_block, &task, task.n / width, at_once, cost, n_threads, &odd);
     return result(total, odd);
 }
 

@@ -129,6 +129,79 @@ CLONES static double NAME(label_block)(const void *given, int64_t start, int64_t
     return task->slope ? NAME(labels_of)(task, start, stop, odd, 1) : NAME(labels_of)(task, start, stop, odd, 0);
 }
 
+/* How many rows from start on are side by side in memory, and where: in which plane, and at which place there. */
+INLINE int64_t NAME(in_plane)(int64_t start, int64_t stop, int64_t n_inner, int64_t *outer, int64_t *inner)
+{
+    *outer = start / n_inner;
+    *inner = start % n_inner;
+    const int64_t n = n_inner - *inner < stop - start ? n_inner - *inner : stop - start;
+    return n < SHORT_SUM ? n : SHORT_SUM;
+}
+
+/* The same for logits (n, c, ...): class after class, for many rows at once. */
+INLINE double NAME(label_planes_of)(const LabelTask *task, int64_t start, int64_t stop, int *odd, int has_slope)
+{
+    const int32_t c = task->n_classes;
+    const REAL other_mean = (REAL)task->other_mean, other_scale = (REAL)task->other_scale;
+    const REAL own_mean = (REAL)task->own_mean, own_scale = (REAL)task->own_scale;
+    const REAL *weights = task->weights;
+    double total = 0.0;
+    for (int64_t n, outer, inner; start < stop; start += n) {
+        n = NAME(in_plane)(start, stop, task->n_inner, &outer, &inner);
+        int32_t labels[SHORT_SUM]; /* -1 for those that are ignored */
+        double factors[SHORT_SUM], squares[SHORT_SUM];
+        REAL scales[SHORT_SUM], sums[SHORT_SUM]; /* factors in the type of the logits */
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t label = task->labels[start + i];
+            const int is_kept = label != task->ignore_index;
+            if (is_kept && (label < 0 || label >= c)) {
+                *odd = 1;
+                return 0.0;
+            }
+            labels[i] = is_kept ? (int32_t)label : -1;
+            factors[i] = task->factor;
+            if (weights && is_kept)
+                factors[i] *= task->kept * (double)weights[label] + task->spread_weight;
+            scales[i] = (REAL)factors[i];
+            squares[i] = 0.0;
+        }
+        for (int32_t first = 0; first < c; first += SHORT_SUM) {
+            const int32_t last = c - first > SHORT_SUM ? first + SHORT_SUM : c;
+            memset(sums, 0, sizeof sums);
+            for (int32_t k = first; k < last; k++) {
+                const int64_t at = (outer * c + k) * task->n_inner + inner;
+                const REAL *restrict f = (const REAL *)task->logits + at;
+                REAL *restrict slope = has_slope ? (REAL *)task->slope + at : NULL;
+#pragma omp simd
+                for (int64_t i = 0; i < n; i++) {
+                    const REAL mean = labels[i] == k ? own_mean : other_mean;
+                    const REAL scale = labels[i] == k ? own_scale : other_scale;
+                    const REAL scaled = scale * (f[i] - mean);
+                    if (has_slope)
+                        slope[i] = labels[i] < 0 ? 0 : scales[i] * scale * scaled;
+                    sums[i] += scaled * scaled;
+                }
+            }
+            for (int64_t i = 0; i < n; i++)
+                squares[i] += (double)sums[i];
+        }
+        for (int64_t i = 0; i < n; i++) {
+            const double loss = labels[i] < 0 ? 0.0 : factors[i] * (0.5 * squares[i] + task->row_constant);
+            if (task->losses)
+                ((REAL *)task->losses)[start + i] = (REAL)loss;
+            total += loss;
+        }
+    }
+    return total;
+}
+
+CLONES static double NAME(label_planes)(const void *given, int64_t start, int64_t stop, int *odd)
+{
+    const LabelTask *const task = given;
+    return task->slope ? NAME(label_planes_of)(task, start, stop, odd, 1)
+                       : NAME(label_planes_of)(task, start, stop, odd, 0);
+}
+
 /* What targets have in common, in the type of the logits. */
 typedef REAL NAME(Four) __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL))));
 typedef struct {
@@ -365,6 +438,50 @@ CLONES static double NAME(short_row_block)(const void *given, int64_t start, int
             const double loss = task->factor * weight * (double)sum;
             if (task->losses)
                 ((REAL *)task->losses)[row] = (REAL)loss;
+            total += loss;
+        }
+    }
+    return total;
+}
+
+/* The same for logits (n, c, ...): class after class, for many rows at once. Not for least squares. */
+CLONES static double NAME(plane_block)(const void *given, int64_t start, int64_t stop, int *odd)
+{
+    const TargetTask *const task = given;
+    const REAL *const weights = task->weights;
+    double total = 0.0;
+    for (int64_t n, outer, inner; start < stop; start += n) {
+        n = NAME(in_plane)(start, stop, task->n_inner, &outer, &inner);
+        const int64_t first = outer * task->n_classes * task->n_inner + inner;
+        double factors[SHORT_SUM], sums[SHORT_SUM];
+        for (int64_t i = 0; i < n; i++) {
+            factors[i] = weights ? 0.0 : 1.0;
+            sums[i] = 0.0;
+        }
+        for (int64_t k = 0; weights && k < task->n_classes; k++) {
+            const REAL *restrict counts = (const REAL *)task->targets + first + k * task->n_inner;
+            const double weight = (double)weights[k];
+            for (int64_t i = 0; i < n; i++)
+                factors[i] += (task->kept * (double)counts[i] + task->spread) * weight;
+        }
+        for (int64_t k = 0; k < task->n_classes; k++) {
+            const int64_t at = first + k * task->n_inner;
+            REAL here[SHORT_SUM];
+            NAME(targets_from)(task, task->numbers, at, at + n, task->factor, here, odd);
+            if (*odd)
+                return 0.0;
+            for (int64_t i = 0; i < n; i++)
+                sums[i] += (double)here[i];
+            if (weights && task->slope) {
+                REAL *restrict slope = (REAL *)task->slope + at;
+                for (int64_t i = 0; i < n; i++)
+                    slope[i] *= (REAL)factors[i];
+            }
+        }
+        for (int64_t i = 0; i < n; i++) {
+            const double loss = task->factor * factors[i] * sums[i];
+            if (task->losses)
+                ((REAL *)task->losses)[start + i] = (REAL)loss;
             total += loss;
         }
     }
