@@ -22,6 +22,7 @@ from gaussify._version import __version__
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 
 _KEY = "gaussify"
+_DAMAGED = (ValueError, KeyError, TypeError, RecursionError, struct.error)  # what reading anything else may raise
 
 
 def write_model(
@@ -69,18 +70,18 @@ def read_model(
     data = Path(path).read_bytes()
     try:
         tensors = parse_tensors(data)
-        (length,) = struct.unpack("<Q", data[:8])
-        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_KEY])
+        header = _header(data)
         text, digest = header["config"], header["digest"]
         found_kind, found_format, version = header["kind"], int(header["format"]), header["version"]
         config = json.loads(text)
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
+    except (SafetensorError, *_DAMAGED) as error:
         raise ModelFileError(
             f"{path} holds no model of gaussify, or only a part of one ({type(error).__name__}: {error}). Was it "
             "copied completely?"
         ) from None
     if found_kind != kind:
-        raise ModelFileError(f"{path} holds a {found_kind}, not a {kind}: load it with {found_kind}.load.")
+        remedy = f": load it with {found_kind}.load" if found_kind.isidentifier() else ""
+        raise ModelFileError(f"{path} holds a {found_kind}, not a {kind}{remedy}.")
     if found_format > format_version:
         raise ModelFileError(
             f"{path} was written by gaussify {version} in format {found_format}; gaussify {__version__} reads formats "
@@ -89,6 +90,19 @@ def read_model(
     if digest != _digest(text, tensors):
         raise ModelFileError(f"{path} was altered after it was saved: its contents do not have the digest it carries.")
     return config, tensors
+
+
+def stored_kind(path: str | os.PathLike[str]) -> str | None:
+    """Return what a file holds by its beginning, be the rest damaged; None for a file that gaussify did not write."""
+    try:
+        return _header(Path(path).read_bytes())["kind"]
+    except _DAMAGED:
+        return None
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    (length,) = struct.unpack("<Q", data[:8])
+    return json.loads(json.loads(data[8 : 8 + length])["__metadata__"][_KEY])
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from gaussify import BayesianLogisticRegression, LastLayer, metrics
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
@@ -364,7 +364,7 @@ def test_progress_is_shown_on_request(network, rows, capsys):
         (lambda X, y: (X, ["a"] * len(X)), "'y' of LastLayer must be numbers"),
         (lambda X, y: (X[:0], y[:0]), "'data' of LastLayer must hold at least one row"),
         (lambda X, y: (3, None), "'data'.*DataLoader"),
-        (lambda X, y: (["text"], None), "A batch must be"),
+        (lambda X, y: (["text"], None), "A batch of LastLayer must be"),
         (lambda X, y: (X * torch.inf, y), "not finite"),
     ],
 )
@@ -383,6 +383,64 @@ def test_a_batch_that_fails_late_leaves_the_model_as_it_was(model, rows):
         model.partial_fit([(X, y), (X * torch.nan, y)])
     assert model.head.n_rows_seen_ == n_rows
     torch.testing.assert_close(model.predict_proba(X), before)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model, wider, rows: LastLayer.of(wider).save("nowhere"),
+        lambda model, wider, rows: model.merge(LastLayer(model.features, N_CLASSES)),
+        lambda model, wider, rows: LastLayer(model.features, N_CLASSES).merge(model),
+        lambda model, wider, rows: model.partial_fit([(torch.zeros(3, 9), torch.arange(3))]),
+        lambda model, wider, rows: model.predict_proba(torch.zeros(3, 9)),
+        lambda model, wider, rows: model.predict_latent(torch.zeros(3, 9)),
+        lambda model, wider, rows: model(torch.zeros(3, 9)),
+        lambda model, wider, rows: model.unlearn(torch.zeros(3, 9), torch.arange(3)),
+        lambda model, wider, rows: model.calibrate(torch.zeros(3, 9), torch.arange(3)),
+        lambda model, wider, rows: model.unlearn(rows[0], rows[1] + 5),
+        lambda model, wider, rows: model.predict_proba([rows[0], rows[0][:, :2]]),
+        lambda model, wider, rows: LastLayer(wider, N_CLASSES, "lap"),
+        lambda model, wider, rows: LastLayer(wider, N_CLASSES, alpha_eps=-1.0),
+        lambda model, wider, rows: LastLayer(wider, N_CLASSES, alpha_eps=[0.1, 0.2]),
+        lambda model, wider, rows: LastLayer(wider, N_CLASSES, temperature=-1.0),
+        lambda model, wider, rows: LastLayer(wider, N_CLASSES, prior_variance=-1.0),
+        lambda model, wider, rows: LastLayer(wider, N_CLASSES, prior_variance="x"),
+        lambda model, wider, rows: LastLayer(wider, N_CLASSES, forgetting=2.0),
+        lambda model, wider, rows: LastLayer(wider, N_CLASSES, reservoir_size=-1),
+        lambda model, wider, rows: LastLayer(wider, N_CLASSES, dispersion="x"),
+        lambda model, wider, rows: LastLayer(wider, N_CLASSES, predictive="x"),
+        lambda model, wider, rows: LastLayer(wider, N_CLASSES, progress="yes"),
+    ],
+)
+def test_errors_speak_of_the_layer(use, rows):
+    """On features that are the inputs, so that their number may be a wrong one."""
+    model = LastLayer(nn.Identity(), N_CLASSES).fit(*rows)
+    with pytest.raises(ValueError, match="LastLayer") as raised:
+        use(model, nn.Sequential(nn.Flatten(), nn.Linear(4, N_CLASSES)), rows)
+    assert "BayesianLogisticRegression" not in str(raised.value)
+
+
+def test_a_network_that_is_none_is_named():
+    with pytest.raises(InvalidArgumentError, match=r"'network' parameter of InputsOf must be an nn.Module; got int"):
+        LastLayer.of(3)
+
+
+def test_wrong_labels_are_refused_before_anything_passes_through_the_network(network, rows):
+    counting = Counting(network)
+    with pytest.raises(InvalidArgumentError, match="from 0 to 2"):
+        LastLayer(counting, N_CLASSES).fit(rows[0], rows[1] + 1)
+    assert counting.n_seen == 0
+
+
+@pytest.mark.parametrize("n_rows", [4, 20, 100])
+def test_calibrating_again_changes_nothing(network, rows, n_rows):
+    few = rows[0][:n_rows] + 1.0, rows[1][:n_rows]
+    temperatures = []
+    for temperature in ("auto", 0.1, 10.0):
+        model = LastLayer(network, N_CLASSES, alpha_eps=0.1, temperature=temperature, prior_variance=1.0).fit(*rows)
+        for _ in range(2):
+            temperatures.append(model.calibrate(*few).head.temperature_)
+    assert temperatures == pytest.approx([temperatures[0]] * 6, rel=1e-6)
 
 
 def test_errors_name_the_layer_and_not_its_parts(model, network, rows):
@@ -467,6 +525,64 @@ def test_a_cache_is_of_one_tensor_and_one_that_is_damaged_is_written_again(netwo
     with pytest.raises(InvalidArgumentError, match="There is no folder"):
         extract_features(counting, X, cache=tmp_path / "nowhere" / "features")
     assert counting.n_seen == 900
+
+
+def test_a_cache_does_not_take_the_place_of_other_files(model, network, rows, tmp_path):
+    saved, text = tmp_path / "model", tmp_path / "thesis.txt"
+    model.save(saved)
+    text.write_text("In the beginning")
+    for path in (saved, text):
+        before = path.read_bytes()
+        with pytest.raises(InvalidArgumentError, match="holds no features: remove it, or choose another"):
+            LastLayer(network, N_CLASSES).fit(*rows, cache=path)
+        assert path.read_bytes() == before
+    extract_features(network, rows[0], cache=tmp_path / "features")
+    with pytest.raises(ModelFileError, match=r"holds a cache of features, not a LastLayer\.$"):
+        LastLayer.load(tmp_path / "features", network)
+
+
+class Rows(Dataset):
+    """Rows that are no tensors of a TensorDataset."""
+
+    def __init__(self, X, y):
+        self.X, self.y = X, y
+
+    def __len__(self):
+        return len(self.X)
+
+    def __getitem__(self, row):
+        return self.X[row], int(self.y[row])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        TensorDataset,
+        Rows,
+        lambda X, y: DataLoader(TensorDataset(X, y), batch_size=7, shuffle=True),
+        lambda X, y: DataLoader(Rows(X, y), batch_size=7, shuffle=True),
+        lambda X, y: [(X[:9], y[:9]), (X[9:], y[9:])],
+        lambda X, y: [{"x": X, "labels": y}],
+        lambda X, y: Endless(X, y),
+    ],
+    ids=["tensors", "rows", "loader of tensors", "loader of rows", "batches", "mappings", "stream"],
+)
+def test_a_cache_tells_data_apart(make, network, rows, tmp_path):
+    X, y = rows
+    counting, cache = Counting(network), tmp_path / "features"
+    extract_features(counting, make(X[:100], y[:100]), cache=cache)
+    assert counting.n_seen == 100
+    again = extract_features(counting, make(X[:100], y[:100]), cache=cache)
+    assert counting.n_seen == 100
+    assert again.X.shape == (100, 8)
+    other = extract_features(counting, make(X[100:200], y[100:200]), cache=cache)
+    assert counting.n_seen == 200
+    assert sorted(other.y.tolist()) == sorted(y[100:200].tolist())
+
+
+def test_a_cache_is_not_for_data_that_can_be_seen_only_once(network, rows, tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"'cache' of extract_features .* one can go through again"):
+        extract_features(network, iter([rows]), cache=tmp_path / "features")
 
 
 def test_it_is_never_in_training_mode(model):

@@ -202,7 +202,8 @@ class StreamingClassifier(CheckedClassifier):
         index = self._find(y)
         if index is None:
             unknown = np.setdiff1d(y, self.classes_)[0]
-            raise InvalidArgumentError(f"unlearn was given the label {unknown!s}, of which no row was learnt.")
+            owner = f"{type(self).__name__}.unlearn"
+            raise InvalidArgumentError(f"{owner} was given the label {unknown!s}, of which no row was learnt.")
         return index
 
     def _check_mergeable(self, other: "StreamingClassifier", **further: tuple[Any, ...]) -> None:

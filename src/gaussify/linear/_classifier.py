@@ -476,10 +476,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         return mean[:, -1].copy()
 
     def _begin(self, n_features: int) -> None:
-        owner = type(self).__name__
         self._given = checked_parameters(self)
-        size = check_count(self.reservoir_size, name="reservoir_size", owner=owner, minimum=0)
-        seed = check_count(self.random_state, name="random_state", owner=owner, minimum=0)
+        size, seed = self._given.reservoir_size, self._given.random_state
         self._accumulator = StatisticsAccumulator(ClassStatistics.zeros(0, n_features + bool(self.fit_intercept)))
         self._reservoir = Reservoir(size, seed=seed, n_features=n_features) if size else None
         self.n_rows_seen_ = self._n_rows_tuned = self._n_classes_tuned = 0

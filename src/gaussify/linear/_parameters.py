@@ -2,10 +2,12 @@
 
 from typing import NamedTuple
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from gaussify._estimators import LabelParameters, checked_label_parameters, checked_positive, is_auto
+from gaussify._validation import check_count
 from gaussify.exceptions import InvalidArgumentError
 
 
@@ -17,6 +19,8 @@ class Given(NamedTuple):
     forgetting: float
     dispersion: float | None
     intercept_variance: float
+    reservoir_size: int
+    random_state: int
 
     @property
     def by_rows(self) -> bool:
@@ -26,18 +30,21 @@ class Given(NamedTuple):
 
 
 def checked_parameters(estimator: BaseEstimator) -> Given:
-    """Return what the parameters of a fitted estimator mean, or say which of them is wrong, and why."""
-    label = checked_label_parameters(estimator)
+    """Return what the parameters mean, or say which of them is wrong, and why."""
+    owner, label = type(estimator).__name__, checked_label_parameters(estimator)
+    n_features = getattr(estimator, "n_features_in_", None)  # unknown before the first rows
+    of_features = np.shape(estimator.prior_variance) if n_features is None else (n_features,)
     forgetting = float(checked_positive(estimator, "forgetting"))
     if forgetting > 1.0:
-        owner = type(estimator).__name__
         raise InvalidArgumentError(f"The 'forgetting' parameter of {owner} must be at most 1; got {forgetting:g}.")
     return Given(
         label,
         prior_variance=None
         if is_auto(estimator.prior_variance)
-        else checked_positive(estimator, "prior_variance", (estimator.n_features_in_,)),
+        else checked_positive(estimator, "prior_variance", of_features),
         forgetting=forgetting,
         dispersion=None if is_auto(estimator.dispersion) else float(checked_positive(estimator, "dispersion")),
         intercept_variance=float(checked_positive(estimator, "intercept_variance")),
+        reservoir_size=check_count(estimator.reservoir_size, name="reservoir_size", owner=owner, minimum=0),
+        random_state=check_count(estimator.random_state, name="random_state", owner=owner, minimum=0),
     )

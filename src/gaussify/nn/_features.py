@@ -16,12 +16,12 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from gaussify._persistence import read_model, write_model
+from gaussify._persistence import read_model, stored_kind, write_model
 from gaussify._validation import as_tensor, check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 
-_FORMAT = 1
-_KIND = "features"
+_FORMAT = 2
+_KIND = "cache of features"
 _LABEL_KEYS = ("labels", "label")
 
 
@@ -58,8 +58,12 @@ class InputsOf(nn.Module):
 
     layer: nn.Module
 
-    def __init__(self, network: nn.Module, layer: nn.Module | None = None) -> None:
+    def __init__(self, network: Any, layer: nn.Module | None = None) -> None:
         super().__init__()
+        if not isinstance(network, nn.Module):
+            raise InvalidArgumentError(
+                f"The 'network' parameter of InputsOf must be an nn.Module; got {type(network).__name__}."
+            )
         modules, was_given = list(network.modules()), layer is not None
         if layer is None:
             linear = [module for module in modules if isinstance(module, nn.Linear)]
@@ -135,9 +139,10 @@ def extract_features(
     progress : bool, optional
         Whether to show a bar; by default where the standard error is a terminal.
     cache : path, optional
-        A file for the features. If it is there, and was written by the same network for the same tensor, or as many
-        rows and batches (where other data tell how many they are), nothing is computed. One path belongs to one set of
-        data, in one order; labels given as ``y`` are taken as they are.
+        A file for the features. If it is there, and was written by the same network for the same data, nothing is
+        computed. Data are told apart by all numbers of a tensor or TensorDataset; of another Dataset by its length and
+        its first, middle and last rows; of other batches by their number and the first one. They must be such that one
+        can go through them again. Labels given as ``y`` are taken as they are.
 
     Examples
     --------
@@ -145,49 +150,51 @@ def extract_features(
     >>> extract_features(network, torch.zeros(5, 4), [0, 1, 1, 0, 1]).X.shape
     torch.Size([5, 2])
     """
-    batches = as_batches(data, y, batch_size, owner="extract_features")
+    owner = "extract_features"
+    batches = as_batches(data, y, batch_size, owner=owner)
     if cache is None:
-        return joined(list(feature_batches(network, batches, progress=progress)))
-    if not Path(cache).parent.is_dir():
-        raise InvalidArgumentError(f"There is no folder {Path(cache).parent} for the 'cache' of extract_features.")
-    if Path(cache).is_dir():
-        raise InvalidArgumentError(f"The 'cache' of extract_features must be a file; {cache} is a folder.")
-    identity = {
-        "weights": fingerprint(network),
-        "n_rows": _length(getattr(batches, "dataset", None)),
-        "n_batches": _length(batches),
-        "inputs": _digest(data) if isinstance(data, Tensor) else None,
-    }
-    if (found := _read_cache(cache, identity)) is not None:
-        return found if y is None else found._replace(y=_as_indices(y))
-    features = joined(list(feature_batches(network, batches, progress=progress)))
+        return joined(list(feature_batches(network, batches, progress=progress, owner=owner)), owner=owner)
+    _check_place(cache, owner=owner)
+    identity = {"weights": fingerprint(network), "data": _identity(data, batches, owner=owner)}
+    if (found := _read_cache(cache, identity, owner=owner)) is not None:
+        return found if y is None else found._replace(y=_as_indices(y, owner=owner))
+    features = joined(list(feature_batches(network, batches, progress=progress, owner=owner)), owner=owner)
     write_model(cache, _KIND, _FORMAT, identity, {k: v for k, v in features._asdict().items() if v is not None})
     return features
 
 
-def joined(batches: list[Features]) -> Features:
+def joined(batches: list[Features], *, owner: str) -> Features:
     """Return batches as one.
 
     Examples
     --------
-    >>> joined([Features(torch.zeros(2, 1), None), Features(torch.zeros(3, 1), None)]).X.shape
+    >>> joined([Features(torch.zeros(2, 1), None), Features(torch.zeros(3, 1), None)], owner="LastLayer").X.shape
     torch.Size([5, 1])
     """
     if not batches:
-        raise InvalidArgumentError("'data' must hold at least one batch.")
+        raise InvalidArgumentError(f"'data' of {owner} must hold at least one batch.")
     labels = [own for _, own in batches if own is not None]
     if 0 < len(labels) < len(batches):
-        raise InvalidArgumentError("'data' must have labels in every batch, or in none.")
+        raise InvalidArgumentError(f"'data' of {owner} must have labels in every batch, or in none.")
+    widths = {own.shape[1] for own, _ in batches}
+    if len(widths) > 1:
+        raise InvalidArgumentError(
+            f"The network of {owner} must return as many features for each batch; got {min(widths)} and {max(widths)}."
+        )
     return Features(torch.cat([own for own, _ in batches]), torch.cat(labels) if labels else None)
 
 
-def feature_batches(network: nn.Module, batches: Iterable[Any], *, progress: bool | None = None) -> Iterator[Features]:
+def feature_batches(
+    network: nn.Module, batches: Iterable[Any], *, progress: bool | None = None, owner: str
+) -> Iterator[Features]:
     """Yield what a network, in evaluation mode and without a graph, makes of each batch."""
     for batch in _with_progress(batches, progress):
-        inputs, keywords, y = _parts(batch)
-        rows = Features(features_of(network, *inputs, **keywords), None if y is None else _as_indices(y))
+        inputs, keywords, y = _parts(batch, owner=owner)
+        rows = Features(features_of(network, *inputs, **keywords), None if y is None else _as_indices(y, owner=owner))
         if rows.y is not None and len(rows.y) != len(rows.X):
-            raise InvalidArgumentError(f"A batch must hold a label for each row; got {len(rows.X)} and {len(rows.y)}.")
+            raise InvalidArgumentError(
+                f"A batch of {owner} must hold a label for each row; got {len(rows.X)} and {len(rows.y)}."
+            )
         yield rows
 
 
@@ -270,16 +277,61 @@ def _digest(tensor: Tensor) -> str:
     return digest.hexdigest()
 
 
-def _read_cache(path: str | os.PathLike[str], identity: dict[str, Any]) -> Features | None:
-    """What is there for this network and these data; nothing where the file is damaged, or of others."""
+def _check_place(cache: str | os.PathLike[str], *, owner: str) -> None:
+    if not Path(cache).parent.is_dir():
+        raise InvalidArgumentError(f"There is no folder {Path(cache).parent} for the 'cache' of {owner}.")
+    if Path(cache).is_dir():
+        raise InvalidArgumentError(f"The 'cache' of {owner} must be a file; {cache} is a folder.")
+
+
+def _identity(data: Any, batches: Any, *, owner: str) -> list[Any]:
+    """What tells data apart: all of tensors, else how many there are and some of them."""
+    if isinstance(data, Tensor):
+        return ["tensor", _digest(data)]
+    dataset: Any = getattr(batches, "dataset", None)
+    if isinstance(dataset, TensorDataset):
+        return ["tensors", *map(_digest, dataset.tensors)]
+    n_rows = _length(dataset)
+    if n_rows and hasattr(dataset, "__getitem__"):
+        return ["rows", n_rows, *(_digest_of(dataset[row]) for row in (0, n_rows // 2, n_rows - 1))]
+    again = iter(batches)
+    if again is batches:
+        raise InvalidArgumentError(
+            f"The 'cache' of {owner} is for data that one can go through again, such as a DataLoader or a list of "
+            f"batches; got {type(batches).__name__}, which is used up by a look at its first batch."
+        )
+    return ["batches", _length(batches), _digest_of(next(again, None))]
+
+
+def _digest_of(value: Any) -> str:
+    """Of tensors, arrays and numbers within tuples and mappings; of anything else, what it says about itself."""
+    if isinstance(value, Tensor):
+        return _digest(value)
+    if isinstance(value, np.ndarray):
+        return hashlib.sha256(f"{value.dtype} {value.shape}".encode() + value.tobytes()).hexdigest()
+    if isinstance(value, Mapping):
+        value = [part for item in sorted(value.items(), key=lambda item: str(item[0])) for part in item]
+    if isinstance(value, tuple | list):
+        return hashlib.sha256(" ".join(map(_digest_of, value)).encode()).hexdigest()
+    return repr(value)
+
+
+def _read_cache(path: str | os.PathLike[str], identity: dict[str, Any], *, owner: str) -> Features | None:
+    """What is there for this network and these data; nothing where it is damaged, or of others."""
+    if not Path(path).exists():
+        return None
+    if stored_kind(path) != _KIND:
+        raise InvalidArgumentError(
+            f"The 'cache' of {owner}, {path}, is there already and holds no features: remove it, or choose another."
+        )
     try:
         config, tensors = read_model(path, _KIND, _FORMAT)
-    except (FileNotFoundError, ModelFileError):
+    except ModelFileError:
         return None
     return Features(tensors["X"], tensors.get("y")) if config == identity else None
 
 
-def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+def _parts(batch: Any, *, owner: str) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     """Inputs by place, inputs by name, and labels."""
     if isinstance(batch, Mapping):
         labels = [batch[key] for key in _LABEL_KEYS if key in batch]
@@ -289,7 +341,8 @@ def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     if isinstance(batch, tuple | list) and batch:
         return (tuple(batch), {}, None) if len(batch) == 1 else (tuple(batch[:-1]), {}, batch[-1])
     raise InvalidArgumentError(
-        f"A batch must be a tensor, a tuple of tensors that ends with labels, or a mapping; got {type(batch).__name__}."
+        f"A batch of {owner} must be a tensor, a tuple of tensors that ends with labels, or a mapping with labels "
+        f"under 'labels'; got {type(batch).__name__}."
     )
 
 
@@ -297,11 +350,11 @@ def _moved(value: Any, device: torch.device) -> Any:
     return value.to(device) if isinstance(value, Tensor) else value
 
 
-def _as_indices(y: Any) -> Int64[Tensor, " n"]:
+def _as_indices(y: Any, *, owner: str) -> Int64[Tensor, " n"]:
     y = torch.as_tensor(y).detach().cpu()
     if y.ndim != 1 or y.is_floating_point() or y.is_complex():
         raise InvalidArgumentError(
-            f"Labels of a batch must be class indices of shape (n,); got {y.dtype} of shape {tuple(y.shape)}."
+            f"Labels of a batch of {owner} must be class indices of shape (n,); got {y.dtype}, shape {tuple(y.shape)}."
         )
     return y.long()
 

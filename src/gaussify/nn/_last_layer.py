@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,12 +11,13 @@ from jaxtyping import Float, Float64, Int64
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gaussify._estimators import best_temperature, checked_label_parameters, plain, unchanged_on_error, unpacking
+from gaussify._estimators import best_temperature, plain, unchanged_on_error, unpacking
 from gaussify._persistence import read_model, write_model
-from gaussify._validation import as_labels, check_count
+from gaussify._validation import as_labels, as_tensor, check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.likelihoods import ProbabilityUncertainty
 from gaussify.linear import BayesianLogisticRegression
+from gaussify.linear._parameters import checked_parameters
 from gaussify.nn._features import (
     Features,
     InputsOf,
@@ -30,6 +32,18 @@ from gaussify.nn._features import (
 _FORMAT = 1
 _BLOCK = 1 << 23  # numbers of features that are learnt at a time
 _Layer = TypeVar("_Layer", bound="LastLayer")
+
+
+@contextmanager
+def _in_its_own_name() -> Iterator[None]:
+    """Have errors of the head speak of the layer, which is what a user knows."""
+    try:
+        yield
+    except ValueError as error:
+        name, text = BayesianLogisticRegression.__name__, str(error)
+        if name not in text:
+            raise
+        raise type(error)(text.replace(name, "LastLayer")) from error
 
 
 class LastLayer(nn.Module):
@@ -89,13 +103,14 @@ class LastLayer(nn.Module):
         prior_variance: Any = "auto",
         *,
         batch_size: int = 256,
-        progress: bool | None = None,
+        progress: Any = None,
         **head: Any,
     ) -> None:
         super().__init__()
-        if not isinstance(features, nn.Module):
+        _check_features(features, owner="LastLayer")
+        if progress not in (None, True, False):
             raise InvalidArgumentError(
-                f"The 'features' parameter of LastLayer must be an nn.Module; got {type(features).__name__}."
+                f"The 'progress' parameter of LastLayer must be True, False or None; got {progress!r}."
             )
         self.n_classes = check_count(n_classes, name="n_classes", owner="LastLayer", minimum=2)
         self.batch_size = check_count(batch_size, name="batch_size", owner="LastLayer")
@@ -106,13 +121,14 @@ class LastLayer(nn.Module):
                 f"LastLayer has no parameter {unknown[0]!r}; those of its head are {', '.join(sorted(known))}."
             )
         self.head = BayesianLogisticRegression(method, alpha_eps, temperature, prior_variance, **head)
-        checked_label_parameters(self.head)  # before anything passes through the network
+        with _in_its_own_name():  # before anything passes through the network
+            checked_parameters(self.head).label.check_number_of_classes(self.n_classes, "LastLayer")
         self._calibrated: dict[str, tuple[Any, Any]] = {}  # parameters of the head, as they were given and are now
         self.features = features.requires_grad_(False).eval()
         self.training = False  # and stays so, see train
 
     @classmethod
-    def of(cls: type[_Layer], network: nn.Module, layer: nn.Module | None = None, **options: Any) -> _Layer:
+    def of(cls: type[_Layer], network: Any, layer: nn.Module | None = None, **options: Any) -> _Layer:
         """Return a last layer in place of that of a trained network.
 
         Parameters
@@ -134,6 +150,7 @@ class LastLayer(nn.Module):
         options.setdefault("n_classes", getattr(features.layer, "out_features", None))
         return cls(features, **options)
 
+    @_in_its_own_name()
     def fit(self: _Layer, data: Any, y: Any = None, *, cache: str | os.PathLike[str] | None = None) -> _Layer:
         """Learn from these rows alone; what was learnt before is forgotten.
 
@@ -151,6 +168,7 @@ class LastLayer(nn.Module):
         self.head, self._calibrated = head.tune(), {}
         return self
 
+    @_in_its_own_name()
     def partial_fit(self: _Layer, data: Any, y: Any = None, *, n_classes: int | None = None) -> _Layer:
         """Learn from more rows, and of more classes where ``n_classes`` says so.
 
@@ -164,6 +182,7 @@ class LastLayer(nn.Module):
         self.n_classes = n_classes
         return self
 
+    @_in_its_own_name()
     def calibrate(self: _Layer, data: Any, y: Any = None) -> _Layer:
         """Choose the temperature by rows that neither the network nor this layer has learnt from.
 
@@ -175,35 +194,43 @@ class LastLayer(nn.Module):
         head, owner = self.head, "LastLayer.calibrate"
         X, y = _labelled(self._extract(data, y), owner)
         labels = as_labels(y, n_classes=self.n_classes, owner=owner)
+        before = head.temperature_
         mean, variance = (torch.from_numpy(part) for part in head.predict_latent(X))
-        factor = best_temperature(head.likelihood_, mean, variance, labels, torch.ones(len(labels)).double())
+        mean, variance = mean * before, variance * before**2
+        best = best_temperature(head.likelihood_, mean, variance, labels, torch.ones(len(labels)).double())
         chosen = {name: getattr(head, f"{name}_") for name in ("method", "alpha_eps", "prior_variance", "dispersion")}
-        chosen["temperature"] = factor * head.temperature_
+        chosen["temperature"] = best
         given = {name: self._calibrated.get(name, (value,))[0] for name, value in head.get_params().items()}
         head.set_params(**chosen)
         self._calibrated = {name: (given[name], value) for name, value in chosen.items()}
         return self
 
+    @_in_its_own_name()
     def unlearn(self: _Layer, data: Any, y: Any = None) -> _Layer:
         """Take out rows that were learnt before, as if they had never come, but for what they had a part in choosing.
 
         What is ``"auto"`` stays as it was chosen, until ``head.tune()``.
         """
         self._check_is_fitted()
-        X, y = _labelled(self._extract(data, y), "LastLayer.unlearn")
-        self.head.unlearn(X, y.numpy())
+        owner = "LastLayer.unlearn"
+        X, y = _labelled(self._extract(data, y), owner)
+        self.head.unlearn(X, as_labels(y, n_classes=self.n_classes, owner=owner).numpy())
         return self
 
+    @_in_its_own_name()
     def merge(self: _Layer, other: Any) -> _Layer:
         """Learn all that ``other`` has learnt from other rows with the same network."""
         if not isinstance(other, LastLayer):
-            raise InvalidArgumentError(f"merge takes another LastLayer; got one {type(other).__name__}.")
+            raise InvalidArgumentError(f"LastLayer.merge takes another LastLayer; got one {type(other).__name__}.")
+        self._check_is_fitted()
+        other._check_is_fitted()
         if fingerprint(self.features) != fingerprint(other.features):
             raise InvalidArgumentError("Last layers to merge must have networks with the same weights.")
         self.head.merge(other.head)
         self.n_classes = max(self.n_classes, other.n_classes)
         return self
 
+    @_in_its_own_name()
     def forward(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "n c"]:
         """Return the logarithm of the probabilities, which stands where logits do: its softmax are these."""
         self._check_is_fitted()
@@ -213,6 +240,7 @@ class LastLayer(nn.Module):
         dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
         return torch.from_numpy(probs).log().to(like.device, dtype)
 
+    @_in_its_own_name()
     def predict_proba(self, data: Any) -> Float[Tensor, "n c"]:
         """Return the probability of each class, by quadrature over the posterior of the logits; labels are left out."""
         self._check_is_fitted()
@@ -222,6 +250,7 @@ class LastLayer(nn.Module):
         """Return the most probable class of each row."""
         return self.predict_proba(data).argmax(1)
 
+    @_in_its_own_name()
     def predict_latent(self, data: Any) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
         """Return mean and variance of the logits."""
         self._check_is_fitted()
@@ -240,11 +269,13 @@ class LastLayer(nn.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was learnt to one file (safetensors and JSON), atomically; the network is not in it."""
+        self._check_is_fitted()
         config, tensors = self.head.packed()
         own = {
             "head": config,
             "n_classes": self.n_classes,
             "batch_size": self.batch_size,
+            "progress": self.progress,
             "weights": fingerprint(self.features),
             "calibrated": {name: [plain(value) for value in pair] for name, pair in self._calibrated.items()},
         }
@@ -264,13 +295,10 @@ class LastLayer(nn.Module):
         config, tensors = read_model(path, "LastLayer", _FORMAT)
         with unpacking(path, "LastLayer"):
             head = BayesianLogisticRegression.unpacked(config["head"], tensors)
-            options = {name: config[name] for name in ("n_classes", "batch_size")}
+            options: dict[str, Any] = {name: config.get(name) for name in ("n_classes", "batch_size", "progress")}
             weights = config["weights"]
             calibrated = {name: (given, now) for name, (given, now) in config.get("calibrated", {}).items()}
-        if not isinstance(features, nn.Module):
-            raise InvalidArgumentError(
-                f"The 'features' parameter of LastLayer.load must be an nn.Module; got {type(features).__name__}."
-            )
+        _check_features(features, owner="LastLayer.load")
         if weights != fingerprint(features):
             raise ModelFileError(
                 f"{path} was learnt from features of another network, or of one with other weights: load those first, "
@@ -290,11 +318,11 @@ class LastLayer(nn.Module):
         )
 
     def _extract(self, data: Any, y: Any = None) -> Features:
-        return joined(list(self._batches(data, y)))
+        return joined(list(self._batches(data, y)), owner="LastLayer")
 
     def _batches(self, data: Any, y: Any) -> Iterator[Features]:
         batches = as_batches(data, y, self.batch_size, owner="LastLayer")
-        return feature_batches(self.features, batches, progress=self.progress)
+        return feature_batches(self.features, batches, progress=self.progress, owner="LastLayer")
 
     def _learn(
         self,
@@ -304,11 +332,12 @@ class LastLayer(nn.Module):
         n_classes: int,
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
-        n_rows = 0
+        n_rows, owner = 0, "LastLayer (partial_fit takes n_classes for more)"
+        if isinstance(data, Tensor) and y is not None:  # before anything passes through the network
+            as_labels(as_tensor(y, name="y", owner="LastLayer"), n_classes=n_classes, owner=owner)
         options: dict[str, Any] = {"batch_size": self.batch_size, "progress": self.progress, "cache": cache}
         for rows in self._blocks(data, y) if cache is None else [extract_features(self.features, data, y, **options)]:
             X, own = _labelled(rows, "LastLayer")
-            owner = "LastLayer (partial_fit takes n_classes for more)"
             labels = as_labels(own, n_classes=n_classes, owner=owner).numpy()
             head.partial_fit(X, labels, classes=np.arange(n_classes))
             n_rows += len(labels)
@@ -323,16 +352,23 @@ class LastLayer(nn.Module):
             waiting.append(rows)
             n_waiting += rows.X.numel()
             if n_waiting >= _BLOCK:
-                yield joined(waiting)
+                yield joined(waiting, owner="LastLayer")
                 waiting, n_waiting = [], 0
         if waiting:
-            yield joined(waiting)
+            yield joined(waiting, owner="LastLayer")
 
 
 def _labelled(rows: Features, owner: str) -> tuple[Float64[np.ndarray, "n d"], Int64[Tensor, " n"]]:
     if rows.y is None:
         raise InvalidArgumentError(f"'data' of {owner} must bring labels: batches of (inputs, y).")
     return rows.X.double().numpy(), rows.y
+
+
+def _check_features(features: Any, *, owner: str) -> None:
+    if not isinstance(features, nn.Module):
+        raise InvalidArgumentError(
+            f"The 'features' parameter of {owner} must be an nn.Module; got {type(features).__name__}."
+        )
 
 
 def _is_same(a: Any, b: Any) -> bool:
