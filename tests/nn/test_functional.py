@@ -785,8 +785,9 @@ def check_refused(call, *expected: str) -> None:
         ((LOGITS, SOFT - 0.4), {"alpha_eps": 0.1}, ("'target'", "at least 0", "at index (0, 0)")),  # still above -0.1
         ((LOGITS, LABELS), {"label_smoothing": "a"}, ("'label_smoothing'", "from 0 to 1; got 'a'")),
         ((LOGITS, SOFT - 0.5), {"method": "gauss"}, ("'target'", "at least 0", "at index (0, 0)")),
-        ((LOGITS, LABELS, torch.ones(2)), {}, ("'weight'", "shape (3,)", "got (2,)")),
-        ((LOGITS, SOFT, torch.ones(())), {}, ("'weight'", "shape (3,)", "got ()")),
+        ((LOGITS, LABELS, torch.ones(2)), {}, ("'weight'", "shape (3,)", "of shape (2,)")),
+        ((LOGITS, LABELS, torch.ones(3) + 0j), {}, ("'weight'", "real", "complex64")),
+        ((LOGITS, SOFT, torch.ones(())), {}, ("'weight'", "shape (3,)", "of shape ()")),
         ((LOGITS[:, :1], LABELS * 0), {}, ("'input'", "c >= 2", "shape (5, 1)")),
         ((LOGITS[0, 0], LABELS[0]), {}, ("'input'", "(c,), (n, c) or (n, c, ...)", "shape ()")),
         ((LOGITS.long(), LABELS), {}, ("'input'", "must be logits", "torch.int64")),

@@ -300,7 +300,7 @@ def test_binary_weights_of_any_kind_equal_operations(name, make, no_kernels):
 def test_weights_of_other_shapes_are_refused(shape, reduction):
     logits, weight = random(6, 4), torch.ones(shape)
     for name in ("weight", "pos_weight"):
-        with pytest.raises(InvalidArgumentError, match=rf"'{name}' of .* must broadcast"):
+        with pytest.raises(InvalidArgumentError, match=rf"'{name}' of .* that broadcast"):
             matched_binary_cross_entropy_with_logits(logits, logits.sigmoid(), **{name: weight}, reduction=reduction)
     for target in (torch.zeros(6).long(), logits.softmax(-1)):
         with pytest.raises(InvalidArgumentError, match=r"'weight' of .* must have shape"):
@@ -649,3 +649,29 @@ def test_losses_work_where_kernels_were_not_built():
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert run.stdout.strip() == "True", run.stderr
+
+
+WITHOUT_PRIVATE_NAMES = """
+import torch
+import torch._C._autograd, torch._compile, torch.autograd.function
+del torch._C._len_torch_dispatch_stack, torch._compile._disable_dynamo
+from gaussify.nn import MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss, _fused
+logits = torch.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+loss = MatchedCrossEntropyLoss(3)(logits, torch.tensor([0])) + MatchedBCEWithLogitsLoss()(logits, logits.detach() / 4)
+loss.backward()
+print(_fused.HAS_KERNELS, loss.item(), *logits.grad[0].tolist())
+"""
+
+
+def test_losses_work_where_torch_has_renamed_what_it_does_not_promise():
+    run = subprocess.run([sys.executable, "-c", WITHOUT_PRIVATE_NAMES], capture_output=True, text=True, check=True)
+    has_kernels, *numbers = run.stdout.split()
+    assert has_kernels == "False"
+    logits = torch.tensor([[1.0, 2.0, 3.0]])
+    value, slope = with_gradient(
+        lambda own: (
+            matched_cross_entropy(own, torch.tensor([0])) + matched_binary_cross_entropy_with_logits(own, logits / 4)
+        ),
+        logits,
+    )
+    assert_close(torch.tensor([float(number) for number in numbers]), torch.cat([value[None], slope[0]]))

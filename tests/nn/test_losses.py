@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -124,7 +125,7 @@ def test_options_of_the_binary_loss_may_be_changed_after_a_call(name, value, y):
         (lambda: MatchedCrossEntropyLoss(3)(torch.zeros(()), LABELS[0]), ("'input'", "shape ()")),
         (
             lambda: MatchedCrossEntropyLoss(3, weight=torch.ones(4))(torch.zeros(5, 3), LABELS),
-            ("'weight'", "shape (3,)", "got (4,)"),
+            ("'weight'", "shape (3,)", "of shape (4,)"),
         ),
         (lambda: MatchedCrossEntropyLoss(3, "auto"), ("'alpha_eps'", "MatchedCrossEntropyLoss", "got 'auto'")),
         (lambda: MatchedBCEWithLogitsLoss(label_variance=-1.0), ("'label_variance'", "MatchedBCEWithLogitsLoss")),
@@ -147,6 +148,7 @@ WRONG_TYPES = {
     "matched_cross_entropy(logits, labels, ignore_index=None)": "'ignore_index' parameter of matched_cross_entropy",
     "binary(logits, 1.0)": "'target' of matched_binary_cross_entropy_with_logits must be a tensor; got float",
     "binary(logits, logits, pos_weight=2.0)": "'pos_weight' of matched_binary_cross_entropy_with_logits must be",
+    "MatchedCrossEntropyLoss(3)([[1.0] * 3], labels)": "'input' of matched_cross_entropy must be a tensor; got list",
     "MatchedCrossEntropyLoss(3, weight=[1.0] * 3)": "'weight' of MatchedCrossEntropyLoss must be a tensor; got list",
     "MatchedCrossEntropyLoss(3, ignore_index='a')": "'ignore_index' parameter of MatchedCrossEntropyLoss",
     "MatchedBCEWithLogitsLoss(weight=[1.0])": "'weight' of MatchedBCEWithLogitsLoss must be a tensor; got list",
@@ -531,6 +533,11 @@ WRONG = {  # labels far out of their limits, and for kernels at all, whose compi
     "wrong-few": (MatchedBCEWithLogitsLoss(), torch.tensor([0.0, 2.0, 1.0])),
     "wrong-not-a-number": (MatchedBCEWithLogitsLoss(), torch.tensor([0.0, math.nan, 1.0])),
     "wrong-labels": (MatchedCrossEntropyLoss(100), MANY_LABELS + 1),
+    "wrong-labels-of-classes": (MatchedCrossEntropyLoss(100, torch.linspace(0.1, 0.5, 100)), MANY_LABELS + 1),
+    "wrong-labels-smoothed": (
+        MatchedCrossEntropyLoss(100, weight=torch.ones(100), label_smoothing=0.1),
+        MANY_LABELS + 1,
+    ),
 }
 if HAS_KERNELS:
     WRONG["wrong-many"] = (MatchedBCEWithLogitsLoss(), torch.linspace(0.0, 1.1, 9_000))
@@ -712,6 +719,28 @@ def test_labels_that_cannot_be_looked_at_and_are_no_classes_give_no_number():
 )
 def test_labels_out_of_limits_give_no_number_where_they_cannot_be_looked_at(loss, labels):
     assert torch.vmap(loss)(torch.randn(labels.shape), labels).isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("alpha_eps", [np.float64(0.5), np.float32(0.5), 1, np.int64(1)], ids=repr)
+def test_numbers_of_any_kind_are_numbers(alpha_eps):
+    logits, same = random_logits(5, 3), float(alpha_eps)
+    assert type(MatchedCrossEntropyLoss(3, alpha_eps).alpha_eps) is float  # of which there are kernels
+    assert_close(
+        MatchedCrossEntropyLoss(3, alpha_eps)(logits, LABELS), matched_cross_entropy(logits, LABELS, alpha_eps=same)
+    )
+    options = {"alpha_eps": alpha_eps, "label_smoothing": 0, "label_variance": 1}
+    assert_close(
+        matched_cross_entropy(logits, LABELS, **options), matched_cross_entropy(logits, LABELS, alpha_eps=same)
+    )
+    own = matched_binary_cross_entropy_with_logits(logits, logits.sigmoid(), beta_eps=alpha_eps)
+    assert_close(own, matched_binary_cross_entropy_with_logits(logits, logits.sigmoid(), beta_eps=same))
+
+
+def test_weights_of_binary_losses_are_real():
+    logits = random_logits(5, 3)
+    for name in ("weight", "pos_weight"):
+        with pytest.raises(InvalidArgumentError, match=f"'{name}' of .* real numbers that.*complex64"):
+            matched_binary_cross_entropy_with_logits(logits, logits.sigmoid(), **{name: torch.ones(3) + 0j})
 
 
 def test_options_that_are_not_needed_are_looked_at_too():

@@ -12,19 +12,17 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch._C import _are_functorch_transforms_active, _get_tracing_state, _len_torch_dispatch_stack
-from torch._C._autograd import _get_current_graph_task_keep_graph
-from torch.autograd.function import _SingleLevelFunction
 
 from gaussify.likelihoods import LikelihoodMethod
 from gaussify.nn._targets import BetaCurve, BinaryGaussians, LabelGaussians
+from gaussify.nn._torch import HAS_ALL, Function, is_observed, keeps_graph
 
 try:
     from gaussify.nn import _kernels
 except ImportError:
     HAS_KERNELS = False
 else:
-    HAS_KERNELS = True
+    HAS_KERNELS = HAS_ALL
 
 _CPU, _PLAIN = torch.device("cpu"), (Tensor, nn.Parameter)
 _AS_GIVEN, _ZERO_OR_ONE, _ON_CURVE = 4, 5, 6  # as _kernels.c has them, like these
@@ -245,7 +243,7 @@ def fused_loss(
     """
     if not HAS_KERNELS or type(input) not in _PLAIN or type(target) not in _PLAIN:
         return None
-    if _len_torch_dispatch_stack() or _are_functorch_transforms_active() or _get_tracing_state() is not None:
+    if is_observed():
         return None
     if not (input.is_cpu and target.is_cpu) or input.is_neg() or target.is_neg():  # which have other signs in memory
         return None
@@ -262,13 +260,13 @@ def fused_loss(
             input, target = kernel.prepare(input, target)
         if weights:
             weights = tuple([kernel.weight(weight, input) for weight in weights])
-        loss = _Fused.apply(input.contiguous(), target.contiguous(), kernel, general, options, *weights)  # type: ignore[attr-defined]
+        loss = _Fused.apply(input.contiguous(), target.contiguous(), kernel, general, options, *weights)
     except RuntimeError:  # of kernels, of layouts without memory, of forward mode, of labels made in inference mode
         return None
     return loss if kernel.shape is None else loss.reshape(kernel.shape)
 
 
-class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that does for torch.func
+class _Fused(Function):
     _compiled_autograd_key = staticmethod(torch.autograd.Function._compiled_autograd_key)
 
     @staticmethod
@@ -298,7 +296,7 @@ class _Fused(_SingleLevelFunction):  # torch.autograd.Function but for what that
         if torch.is_grad_enabled():  # for the derivative of the derivative
             losses = ctx.general(logits, target, *ctx.options, *weights)
             (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
-        elif _is_one(grad) and not _get_current_graph_task_keep_graph():
+        elif _is_one(grad) and not keeps_graph():
             return slope, None, None, None, None, *(None for _ in weights)  # which no one else changes now
         factors = grad.unsqueeze(1) if 0 < grad.ndim < slope.ndim else grad
         return slope * factors, None, None, None, None, *(None for _ in weights)
@@ -308,7 +306,7 @@ def _is_one(grad: Tensor) -> bool:
     """Whether the loss is what backward began with, as a rule."""
     if grad.ndim or type(grad) is not Tensor:
         return False
-    if torch.compiler.is_compiling() or _len_torch_dispatch_stack() or _are_functorch_transforms_active():
+    if torch.compiler.is_compiling() or is_observed():
         return False  # where a number that is taken out of a tensor would be a constant
     try:
         return grad.item() == 1.0

@@ -1,5 +1,6 @@
 """Modules in place of torch's losses: they hold options and call the functions."""
 
+from numbers import Real
 from typing import Any
 
 import torch
@@ -94,7 +95,7 @@ class MatchedCrossEntropyLoss(nn.Module):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits (c,), (n, c) or (n, c, ...) for class indices or probabilities."""
-        shape = input.shape
+        shape = getattr(input, "shape", ())  # what is no tensor is refused below
         if shape and shape[1 if len(shape) > 1 else 0] != self.n_classes:
             raise InvalidArgumentError(
                 f"'input' of {type(self).__name__} must have {self.n_classes} logits in dimension "
@@ -194,8 +195,10 @@ class MatchedBCEWithLogitsLoss(nn.Module):
 
 def _hold(module: nn.Module, name: str, value: Any) -> None:
     """Keep a number as it is, a parameter as the module's own, and anything else as a tensor that moves with it."""
-    if value is None or isinstance(value, float | int | nn.Parameter):
-        setattr(module, name, float(value) if type(value) is int else value)
+    if isinstance(value, Real):
+        setattr(module, name, float(value))  # for which there are kernels
+    elif value is None or isinstance(value, nn.Parameter):
+        setattr(module, name, value)
     else:
         module.register_buffer(name, torch.as_tensor(value), persistent=False)
 

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active
 
 from gaussify.nn import _fused
 from gaussify.nn._choice import kernel_of_binary, kernel_of_classes
 from gaussify.nn._fused import Kernel
+from gaussify.nn._torch import are_functions_transformed
 
 _INPUTS = "Tensor logits, Tensor target, Tensor? weight, Tensor? pos_weight"
 _OUTPUTS = "Tensor(a!) loss, Tensor(b!) slope"
@@ -83,7 +83,7 @@ for _name in ("class_loss", "binary_loss"):
 
 def is_plainly_compiled() -> bool:
     """Return whether what is compiled now stays with torch, and derivatives are those of ``backward`` alone."""
-    return not (torch.compiler.is_exporting() or _are_functorch_transforms_active())
+    return not (torch.compiler.is_exporting() or are_functions_transformed())
 
 
 def may_be_called() -> bool:

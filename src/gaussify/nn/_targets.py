@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
-from torch._compile import _disable_dynamo
 from torch.distributions import Beta, Gamma
-from torch.utils._python_dispatch import _disable_current_modes
 
 from gaussify.likelihoods import LikelihoodMethod
 from gaussify.matching import match
+from gaussify.nn._torch import unobserved, untraced, without_modes
 
 Number = float | Tensor  # one for all classes, or a tensor with one for each
 Result = TypeVar("Result")
@@ -127,13 +126,21 @@ def lasting_tensors(parts: Iterable[Any], dtype: torch.dtype) -> list[Tensor]:
     >>> lasting_tensors([1.0, [2.0, 3.0]], torch.float32)
     [tensor(1.), tensor([2., 3.])]
     """
-    with torch.inference_mode(False), _disable_current_modes(), torch._C._DisableFuncTorch():
+    with unobserved():
         return [torch.from_numpy(np.array(part, _NUMPY[dtype], order="C")) for part in parts]
 
 
 def of_labels(part: Number, labels: Int64[Tensor, "..."]) -> Number:
-    """Return what each label has of the numbers of all classes; one number for all stays what it is."""
-    return part[labels] if isinstance(part, Tensor) and part.ndim else part
+    """Return what each label has of the numbers of all classes; one number for all stays what it is.
+
+    Labels out of range, which compiled functions do not look for, have those of any class.
+
+    Examples
+    --------
+    >>> of_labels(torch.tensor([0.5, 2.0]), torch.tensor([1, 1, 0])), of_labels(3.0, torch.tensor([1, 1, 0]))
+    (tensor([2.0000, 2.0000, 0.5000]), 3.0)
+    """
+    return part[labels.clamp(0, len(part) - 1)] if isinstance(part, Tensor) and part.ndim else part
 
 
 @overload
@@ -281,8 +288,7 @@ def _match(a: Tensor, b: Tensor, family: str, method: str) -> tuple[Tensor, Tens
     return matched.mean, 1.0 / matched.variance
 
 
-# torch.compiler.disable would import all of torch's compiler at once, for seconds; this does when it is called
-_untraced_match = _disable_dynamo(_match)
+_untraced_match = untraced(_match)
 
 
 @_opaque.register_fake
@@ -407,7 +413,7 @@ def _beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dty
     near_low, near_high = low + (alpha_eps - shifts[0]), high + (beta_eps - shifts[1])
     far_low, far_high = (1.0 + shifts[0] - low) + beta_eps, (1.0 + shifts[1] - high) + alpha_eps
     a, b = lasting_tensors([np.concatenate([near_low, far_high]), np.concatenate([far_low, near_high])], torch.float64)
-    with _disable_current_modes(), torch.device("cpu"):
+    with without_modes(), torch.device("cpu"):
         mean, precision = (np.array(part.tolist()) for part in beta_targets(a, b, method))  # (n_pieces, n_nodes)
     values = np.stack([mean, precision, np.log(precision), np.zeros_like(mean)], -1)
     pieces = np.pad(np.linalg.inv(np.vander(nodes)) @ values, ((1, 1), (0, 0), (0, 0)), constant_values=np.nan)
@@ -441,14 +447,14 @@ def _beta_constants(alpha: str, beta: str, method: str) -> tuple[float, float]:
 
 @lru_cache
 def _fixed_gamma(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
-    with _disable_current_modes(), torch.device("cpu"):  # some would give no numbers, such as those of torch.export
+    with without_modes(), torch.device("cpu"):
         mean, precision = matched_gammas(torch.tensor(concentration, dtype=torch.float64), method)
         return mean.item(), precision.item()
 
 
 @lru_cache
 def _fixed_beta(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
-    with _disable_current_modes(), torch.device("cpu"):
+    with without_modes(), torch.device("cpu"):
         a, b = torch.tensor([alpha, beta], dtype=torch.float64)
         mean, precision = beta_targets(a, b, method)
         return mean.item(), precision.item()

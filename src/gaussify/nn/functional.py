@@ -9,6 +9,7 @@ training then minimises (eq. 4 of the paper) is least squares,
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from numbers import Real
 from sys import float_info
 from typing import Any
 
@@ -61,7 +62,7 @@ def matched_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: Any = 0.0,
-    label_variance: float = 1.0,
+    label_variance: Any = 1.0,
 ) -> Tensor:
     r"""Return the negative log-density of logits under the Gaussians that labels turn into.
 
@@ -99,8 +100,8 @@ def matched_cross_entropy(
     >>> matched_cross_entropy(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), method="laplace")
     tensor(10.3916)
     """
-    if type(alpha_eps) is int:
-        alpha_eps = float(alpha_eps)
+    if not (type(alpha_eps) is type(label_smoothing) is type(label_variance) is float):
+        alpha_eps, label_smoothing, label_variance = _as_floats(alpha_eps, label_smoothing, label_variance)
     if type(alpha_eps) is type(label_smoothing) is type(label_variance) is float:
         if torch.compiler.is_compiling():
             constants = class_constants(alpha_eps, method, reduction, label_smoothing)
@@ -193,7 +194,7 @@ def matched_binary_cross_entropy_with_logits(
     beta_eps: Any = None,
     method: str = "variational",
     reduction: str = "mean",
-    label_variance: float = 1.0,
+    label_variance: Any = 1.0,
 ) -> Tensor:
     r"""Return the negative log-density of logits under the Gaussians that binary labels turn into.
 
@@ -228,10 +229,10 @@ def matched_binary_cross_entropy_with_logits(
     >>> matched_binary_cross_entropy_with_logits(torch.tensor([0.5]), torch.tensor([1.0]), method="gauss")
     tensor(1.0439)
     """
-    if type(alpha_eps) is int:
-        alpha_eps = float(alpha_eps)
     if beta_eps is None:
         beta_eps = alpha_eps
+    if not (type(alpha_eps) is type(beta_eps) is type(label_variance) is float):
+        alpha_eps, beta_eps, label_variance = _as_floats(alpha_eps, beta_eps, label_variance)
     if type(alpha_eps) is type(beta_eps) is type(label_variance) is float:
         if torch.compiler.is_compiling():
             if (
@@ -304,14 +305,19 @@ def _binary_cross_entropy(
     return _reduced(losses, how, losses.shape)
 
 
+def _as_floats(*options: Any) -> list[Any]:
+    """Whole numbers and those of NumPy as floats, for which there are kernels; tensors as they are."""
+    return [own if isinstance(own, Tensor) or not isinstance(own, Real) else float(own) for own in options]
+
+
 def _factor(value: Tensor | None, logits: Tensor, *, name: str, owner: str) -> Tensor | None:
     """A factor in the precision of the logits, whose shape broadcasts to theirs."""
     if value is None:
         return None
-    if not _broadcasts(value, logits):
+    if not _broadcasts(value, logits) or value.is_complex():
         raise InvalidArgumentError(
-            f"{name!r} of {owner} must broadcast to the shape of 'input', {tuple(logits.shape)}; got "
-            f"{tuple(value.shape)}."
+            f"{name!r} of {owner} must be real numbers that broadcast to the shape of 'input', {tuple(logits.shape)}; "
+            f"got {value.dtype} of shape {tuple(value.shape)}."
         )
     return value.to(logits)
 
@@ -402,7 +408,7 @@ def _label_losses(
     losses = label_errors(logits, labels, gaussians) + gaussians.log_normaliser(labels, logits.shape[1])
     count = is_kept  # of which the mean is, or None: all rows
     if weight is not None:
-        factors = count = weight.to(losses)[labels]
+        factors = count = weight.to(losses)[labels.clamp(0, len(weight) - 1)]  # compiled, labels are not looked at
         if is_kept is not None:
             factors = count = torch.where(is_kept, count, 0.0)
         if label_smoothing > 0.0:  # which leaves a part of the weight of the own class, and adds some of all
@@ -488,9 +494,10 @@ def check_index(ignore_index: Any, *, owner: str) -> None:
 
 def check_weight(weight: Tensor | None, n_classes: int, *, owner: str) -> None:
     """Refuse factors that are not one for each class."""
-    if weight is not None and tuple(weight.shape) != (n_classes,):
+    if weight is not None and (tuple(weight.shape) != (n_classes,) or weight.is_complex()):
         raise InvalidArgumentError(
-            f"'weight' of {owner} must have shape ({n_classes},), a factor for each class; got {tuple(weight.shape)}."
+            f"'weight' of {owner} must have shape ({n_classes},), a real factor for each class; got {weight.dtype} of "
+            f"shape {tuple(weight.shape)}."
         )
 
 
