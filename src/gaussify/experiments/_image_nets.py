@@ -36,6 +36,7 @@ from gaussify.experiments._networks import (
     method_tasks,
     note,
     scores,
+    seeded_tasks,
 )
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
@@ -76,10 +77,6 @@ def load_images(name: str) -> Any:
     larger = np.kron(15.0 * X.reshape(-1, 8, 8), np.ones((1, 3, 3))).astype(np.uint8)
     X = np.pad(larger, ((0, 0), (2, 2), (2, 2)))  # 28 x 28
     return Images(X[:1200], y[:1200].astype(np.int64), X[1200:], y[1200:].astype(np.int64))
-
-
-def _mnist_tasks(settings: Settings) -> list[Task]:
-    return [task for seed in range(settings["n_seeds"]) for task in method_tasks(settings["alpha_eps"], seed=seed)]
 
 
 def _mnist_run(settings: Settings, task: Task, seed: int) -> list[Record]:
@@ -191,7 +188,8 @@ register(
             "laptop": {**_MNIST, "width": 0.5, "n_epochs": 8, "n_train": 10_000, "n_fit": 5000},
             "paper": {**_MNIST, "n_fit": None, "n_seeds": 5, "alpha_eps": [0.001, 0.01, 0.05, 0.1, 0.2, 0.5]},
         },
-        tasks=_mnist_tasks,
+        tasks=seeded_tasks,
+        check=_images,
         run=_mnist_run,
         draw=draw_mnist,
         summarise=summarise_mnist,
@@ -240,6 +238,7 @@ register(
             "paper": {**_CIFAR10, "n_train": 50_000, "n_seeds": 10},
         },
         tasks=_cifar10_tasks,
+        check=_images,
         run=_cifar10_run,
         draw=draw_cifar10,
         summarise=summarise_cifar10,

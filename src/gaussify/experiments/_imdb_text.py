@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from gaussify import datasets, metrics
 from gaussify._optional import import_optional
-from gaussify.exceptions import MissingDependencyError
+from gaussify.exceptions import GaussifyError, MissingDependencyError
 from gaussify.experiments._network_results import draw_imdb, summarise_imdb
-from gaussify.experiments._networks import describe, made, method_tasks, note
+from gaussify.experiments._networks import describe, made, note, seeded_tasks
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
 from gaussify.experiments._training import Recipe, checkpoint_folder, outputs_of, train
@@ -97,7 +97,7 @@ def backbone_of(name: str) -> Backbone:
         )
         return Backbone(partial(transformers.BertModel, config, add_pooling_layer=False), _initials, "all")
     source = str(_minilm_folder()) if name == "minilm" else name
-    tokeniser = transformers.AutoTokenizer.from_pretrained(source)
+    tokeniser = _pretrained(transformers.AutoTokenizer, source)
 
     def tokenise(texts: list[str], length: int) -> Int64[Tensor, "n t"]:
         options: dict[str, Any] = {"truncation": True, "max_length": length, "padding": "max_length"}
@@ -105,9 +105,20 @@ def backbone_of(name: str) -> Backbone:
 
     def make() -> nn.Module:
         options = {"add_pooling_layer": False} if name == "minilm" else {}
-        return transformers.AutoModel.from_pretrained(source, **options)
+        return _pretrained(transformers.AutoModel, source, **options)
 
     return Backbone(make, tokenise, "first" if "distilbert" in name else "all")
+
+
+def _pretrained(kind: Any, source: str, **options: Any) -> Any:
+    try:
+        return kind.from_pretrained(source, **options)
+    except OSError as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise GaussifyError(
+            f"The model {source!r} is not at hand and could not be downloaded from the hub of Hugging Face ({reason}); "
+            "with a network it can, and HF_HOME names the folder that such models are kept in."
+        ) from error
 
 
 def _minilm_folder() -> Path:
@@ -190,10 +201,9 @@ def binary_scores(logits: Float[Tensor, " n"], y: Int64[Tensor, " n"], border: f
     }
 
 
-def _tasks(settings: Settings) -> list[Task]:
-    return [
-        task for seed in range(settings["n_seeds"]) for task in method_tasks(settings["alpha_eps"], METHODS, seed=seed)
-    ]
+def _check(settings: Settings) -> None:
+    backbone_of(settings["model"])
+    texts_of(settings["dataset"])
 
 
 def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
@@ -264,7 +274,8 @@ register(
                 "n_seeds": 5,
             },
         },
-        tasks=_tasks,
+        tasks=partial(seeded_tasks, methods=METHODS),
+        check=_check,
         run=_run,
         draw=draw_imdb,
         summarise=summarise_imdb,

@@ -28,19 +28,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from gaussify import datasets, metrics
+from gaussify import metrics
 from gaussify._estimators import best_temperature
 from gaussify._optional import import_optional
 from gaussify.experiments._image_nets import load_images
 from gaussify.experiments._networks import MNISTNet, made, scores
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, group, mean_and_error
-from gaussify.experiments._training import Recipe, outputs_of, steps_down, train
+from gaussify.experiments._training import Recipe, outputs_of, steps_down, train, training_folder
 from gaussify.likelihoods import SoftmaxLikelihood
 from gaussify.nn import InputsOf, LastLayer, extract_features
 from gaussify.plotting import SERIES_COLOURS, figure_file, plain_log_ticks
 
 _SCORES = {"seconds": 2, "error_pct": 3, "nll": 4, "ece": 4, "auroc": 4}
+_PEERS = {"laplace", "vbll"}
 _N_CLASSES = 10
 _BATCH = 500
 
@@ -79,15 +80,25 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     return [{"seconds": round(seconds, 3), **own, "auroc": round(auroc, 5)}]
 
 
+def _check(settings: Settings) -> None:
+    load_images(settings["dataset"])
+    load_images(settings["ood"])
+    for package in _PEERS.intersection(settings["contenders"]):
+        _peer(package)
+
+
+def _peer(package: str) -> Any:
+    return import_optional(package, extra="peers", needed_by=f"the contender {package!r}")
+
+
 def _trained(settings: Settings, X: Tensor, y: Tensor, seed: int) -> nn.Module:
     """The network, from a checkpoint that is kept for all contenders."""
     network = made(partial(MNISTNet, settings["width"]), seed)
     optimiser = torch.optim.Adadelta(network.parameters())
     n_epochs = settings["n_epochs"]
     recipe = Recipe(n_epochs, 64, 1.0, steps_down(n_epochs, 0.7), seed=seed)
-    words = [settings["dataset"], f"width{settings['width']:g}", f"rows{len(X)}", f"epochs{n_epochs}", f"seed{seed}"]
-    words.append(hashlib.sha256(X.numpy().tobytes() + y.numpy().tobytes()).hexdigest()[:8])
-    folder = datasets.cache_folder() / "last-layer" / "-".join(words)
+    digest = hashlib.sha256(X.numpy().tobytes() + y.numpy().tobytes()).hexdigest()[:16]
+    folder = training_folder("last-layer", settings) / f"seed{seed}-{digest}"
     train(network, nn.functional.cross_entropy, optimiser, X, y, recipe, folder, report=lambda line: None)
     return network.requires_grad_(True).eval()
 
@@ -110,7 +121,7 @@ def _gaussify(network: nn.Module, X: Tensor, y: Tensor, apart: _Rows | None, set
 
 
 def _laplace(network: nn.Module, X: Tensor, y: Tensor, apart: None, settings: Settings) -> Predict:
-    laplace = import_optional("laplace", extra="peers", needed_by="the contender 'laplace'")
+    laplace = _peer("laplace")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = laplace.Laplace(network, "classification", subset_of_weights="last_layer", hessian_structure="full")
@@ -126,7 +137,7 @@ def _laplace(network: nn.Module, X: Tensor, y: Tensor, apart: None, settings: Se
 
 
 def _vbll(network: nn.Module, X: Tensor, y: Tensor, apart: None, settings: Settings) -> Predict:
-    vbll = import_optional("vbll", extra="peers", needed_by="the contender 'vbll'")
+    vbll = _peer("vbll")
     body = InputsOf(network)
     features = extract_features(body, X, batch_size=_BATCH, progress=False).X
     with torch.random.fork_rng(devices=[]):
@@ -222,6 +233,7 @@ register(
             "paper": {**_COMMON, "width": 1.0, "n_train": 25_000, "n_epochs": 10, "n_seeds": 10},
         },
         tasks=_tasks,
+        check=_check,
         run=_run,
         draw=_draw,
         summarise=_summarise,

@@ -1,5 +1,6 @@
 """Tables and figures of ``mnist-cnn``, ``cifar10-nets`` and ``imdb-text``, and what the paper reports."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,48 +11,48 @@ from gaussify.plotting import METHOD_COLOURS, SERIES_COLOURS, figure_file, plain
 _CURVES = {"error_pct": "test error [%]", "nll": "test NLL [nat]"}
 
 # The table of the appendix on CIFAR-10: error in per cent, NLL, ECE, and the area under the ROC curve against images of
-# CIFAR-100 and SVHN; by network, method and alpha_eps.
+# CIFAR-100 and SVHN, each with its standard error; by network, method and alpha_eps.
 _PAPER_CIFAR10 = {
     "vgg11": {
-        ("exact", None): (8.955, 0.360, 0.057, 0.848, 0.858),
-        ("gauss", None): (11.375, 1.598, 0.670, 0.806, 0.835),
-        ("moment-ori", 0.01): (8.667, 0.362, 0.046, 0.801, 0.826),
-        ("moment-ori", 0.05): (8.902, 0.395, 0.081, 0.807, 0.846),
-        ("moment-ori", 0.1): (8.996, 0.537, 0.213, 0.808, 0.845),
-        ("moment", 0.01): (59.710, 1.663, 0.163, 0.655, 0.587),
-        ("moment", 0.05): (13.502, 0.616, 0.057, 0.755, 0.845),
-        ("moment", 0.1): (10.336, 0.457, 0.067, 0.803, 0.847),
-        ("laplace", 0.01): (12.197, 0.417, 0.080, 0.806, 0.842),
-        ("laplace", 0.05): (10.370, 0.604, 0.254, 0.818, 0.843),
-        ("laplace", 0.1): (10.397, 0.817, 0.390, 0.813, 0.857),
-        ("variational", 0.01): (11.524, 1.117, 0.241, 0.683, 0.796),
-        ("variational", 0.05): (8.918, 0.628, 0.076, 0.800, 0.835),
-        ("variational", 0.1): (8.784, 0.366, 0.051, 0.808, 0.837),
+        ("exact", None): ((8.955, 0.049), (0.360, 0.003), (0.057, 0.001), (0.848, 0.000), (0.858, 0.003)),
+        ("gauss", None): ((11.375, 0.066), (1.598, 0.000), (0.670, 0.001), (0.806, 0.001), (0.835, 0.006)),
+        ("moment-ori", 0.01): ((8.667, 0.037), (0.362, 0.002), (0.046, 0.000), (0.801, 0.001), (0.826, 0.005)),
+        ("moment-ori", 0.05): ((8.902, 0.066), (0.395, 0.002), (0.081, 0.001), (0.807, 0.001), (0.846, 0.004)),
+        ("moment-ori", 0.1): ((8.996, 0.057), (0.537, 0.001), (0.213, 0.001), (0.808, 0.001), (0.845, 0.004)),
+        ("moment", 0.01): ((59.710, 0.604), (1.663, 0.009), (0.163, 0.004), (0.655, 0.003), (0.587, 0.015)),
+        ("moment", 0.05): ((13.502, 0.085), (0.616, 0.003), (0.057, 0.001), (0.755, 0.001), (0.845, 0.006)),
+        ("moment", 0.1): ((10.336, 0.059), (0.457, 0.003), (0.067, 0.001), (0.803, 0.001), (0.847, 0.003)),
+        ("laplace", 0.01): ((12.197, 0.050), (0.417, 0.001), (0.080, 0.001), (0.806, 0.001), (0.842, 0.004)),
+        ("laplace", 0.05): ((10.370, 0.049), (0.604, 0.001), (0.254, 0.001), (0.818, 0.001), (0.843, 0.004)),
+        ("laplace", 0.1): ((10.397, 0.043), (0.817, 0.001), (0.390, 0.001), (0.813, 0.001), (0.857, 0.005)),
+        ("variational", 0.01): ((11.524, 0.064), (1.117, 0.005), (0.241, 0.002), (0.683, 0.001), (0.796, 0.007)),
+        ("variational", 0.05): ((8.918, 0.059), (0.628, 0.003), (0.076, 0.001), (0.800, 0.001), (0.835, 0.005)),
+        ("variational", 0.1): ((8.784, 0.049), (0.366, 0.002), (0.051, 0.000), (0.808, 0.001), (0.837, 0.005)),
     },
     "resnet18": {
-        ("exact", None): (6.475, 0.247, 0.040, 0.875, 0.881),
-        ("gauss", None): (8.845, 1.562, 0.690, 0.795, 0.788),
-        ("moment-ori", 0.01): (6.211, 0.284, 0.034, 0.788, 0.782),
-        ("moment-ori", 0.05): (6.211, 0.320, 0.087, 0.784, 0.767),
-        ("moment-ori", 0.1): (6.358, 0.465, 0.217, 0.784, 0.782),
-        ("moment", 0.01): (62.531, 1.780, 0.166, 0.631, 0.454),
-        ("moment", 0.05): (11.521, 0.516, 0.049, 0.772, 0.850),
-        ("moment", 0.1): (7.650, 0.365, 0.050, 0.809, 0.850),
-        ("laplace", 0.01): (9.454, 0.339, 0.072, 0.817, 0.847),
-        ("laplace", 0.05): (7.761, 0.535, 0.251, 0.798, 0.790),
-        ("laplace", 0.1): (7.762, 0.751, 0.394, 0.792, 0.779),
-        ("variational", 0.01): (8.833, 0.868, 0.271, 0.695, 0.777),
-        ("variational", 0.05): (6.475, 0.488, 0.057, 0.806, 0.810),
-        ("variational", 0.1): (6.302, 0.291, 0.040, 0.796, 0.811),
+        ("exact", None): ((6.475, 0.034), (0.247, 0.001), (0.040, 0.000), (0.875, 0.001), (0.881, 0.003)),
+        ("gauss", None): ((8.845, 0.042), (1.562, 0.001), (0.690, 0.000), (0.795, 0.002), (0.788, 0.012)),
+        ("moment-ori", 0.01): ((6.211, 0.053), (0.284, 0.002), (0.034, 0.000), (0.788, 0.002), (0.782, 0.010)),
+        ("moment-ori", 0.05): ((6.211, 0.058), (0.320, 0.001), (0.087, 0.001), (0.784, 0.002), (0.767, 0.011)),
+        ("moment-ori", 0.1): ((6.358, 0.044), (0.465, 0.001), (0.217, 0.001), (0.784, 0.001), (0.782, 0.008)),
+        ("moment", 0.01): ((62.531, 0.295), (1.780, 0.005), (0.166, 0.002), (0.631, 0.002), (0.454, 0.009)),
+        ("moment", 0.05): ((11.521, 0.076), (0.516, 0.002), (0.049, 0.001), (0.772, 0.001), (0.850, 0.009)),
+        ("moment", 0.1): ((7.650, 0.053), (0.365, 0.003), (0.050, 0.001), (0.809, 0.001), (0.850, 0.011)),
+        ("laplace", 0.01): ((9.454, 0.077), (0.339, 0.002), (0.072, 0.001), (0.817, 0.001), (0.847, 0.008)),
+        ("laplace", 0.05): ((7.761, 0.037), (0.535, 0.001), (0.251, 0.000), (0.798, 0.001), (0.790, 0.012)),
+        ("laplace", 0.1): ((7.762, 0.050), (0.751, 0.001), (0.394, 0.000), (0.792, 0.002), (0.779, 0.009)),
+        ("variational", 0.01): ((8.833, 0.059), (0.868, 0.005), (0.271, 0.003), (0.695, 0.002), (0.777, 0.012)),
+        ("variational", 0.05): ((6.475, 0.024), (0.488, 0.002), (0.057, 0.000), (0.806, 0.001), (0.810, 0.014)),
+        ("variational", 0.1): ((6.302, 0.048), (0.291, 0.002), (0.040, 0.000), (0.796, 0.001), (0.811, 0.012)),
     },
 }
-# The table on IMDB, of DistilBERT: error in per cent, NLL; by method.
+# The table on IMDB, of DistilBERT: error in per cent and NLL, each with its standard error; by method.
 _PAPER_IMDB = {
-    "exact": (8.7, 0.223),
-    "gauss": (8.7, 0.523),
-    "moment": (8.8, 0.282),
-    "laplace": (8.8, 0.241),
-    "variational": (8.6, 0.251),
+    "exact": ((8.7, 0.4), (0.223, 0.011)),
+    "gauss": ((8.7, 0.2), (0.523, 0.002)),
+    "moment": ((8.8, 0.3), (0.282, 0.011)),
+    "laplace": ((8.8, 0.3), (0.241, 0.008)),
+    "variational": ((8.6, 0.2), (0.251, 0.009)),
 }
 PAPER_COLUMNS = ("error_pct", "nll", "ece", "cifar100_auc", "svhn_auc")
 
@@ -61,11 +62,17 @@ def paper_of(net: Scalar, method: Scalar, alpha_eps: Scalar) -> dict[str, float]
 
     Examples
     --------
-    >>> paper_of("resnet18", "variational", 0.1)["nll"]
-    0.291
+    >>> paper_of("resnet18", "variational", 0.1)["nll"], paper_of("resnet18", "variational", 0.1)["nll_se"]
+    (0.291, 0.002)
     """
     row = _PAPER_CIFAR10[str(net)].get((str(method), alpha_eps), ())  # type: ignore[arg-type]
-    return dict(zip(PAPER_COLUMNS, row, strict=False))
+    return _with_errors(PAPER_COLUMNS, row)
+
+
+def _with_errors(names: Sequence[str], pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """Values by their names, and their standard errors; nothing of nothing."""
+    both = zip(names, pairs, strict=False)
+    return {name: value for key, pair in both for name, value in zip((key, f"{key}_se"), pair, strict=True)}
 
 
 def chosen(records: list[Record], *columns: str) -> list[Record]:
@@ -98,7 +105,7 @@ def summarise_cifar10(records: list[Record]) -> list[Record]:
     rows = summary(records, ["net"], ("error_pct", "nll", "ece", *scores, "train_nll", "seconds"))
     for row in rows:
         known = paper_of(row["net"], row["method"], row["alpha_eps"])
-        row |= {f"paper_{name}": known.get(name) for name in PAPER_COLUMNS}
+        row |= {f"paper_{name}{end}": known.get(f"{name}{end}") for name in PAPER_COLUMNS for end in ("", "_se")}
     return rows
 
 
@@ -106,20 +113,28 @@ def summarise_imdb(records: list[Record]) -> list[Record]:
     """Means over the runs by method and alpha_eps; beside the chosen one of each method the paper's."""
     rows = summary(records, [], ("error_pct", "nll", "ece", "train_nll", "seconds"))
     for row in rows:
-        known = _PAPER_IMDB[str(row["method"])] if row["chosen"] else (None, None)
-        row |= dict(zip(("paper_error_pct", "paper_nll"), known, strict=True))
+        known = _with_errors(("paper_error_pct", "paper_nll"), _PAPER_IMDB[str(row["method"])])
+        row |= {name: value if row["chosen"] else None for name, value in known.items()}
     return rows
 
 
 def summary(records: list[Record], columns: list[str], scores: tuple[str, ...]) -> list[Record]:
-    """Return means over the runs by columns, method and alpha_eps; ``chosen`` marks what training rows choose."""
+    """Return means over the runs by columns, method and alpha_eps; ``chosen`` marks what training rows choose.
+
+    Beside the means of several runs stand their standard errors.
+    """
     best = {tuple(r[c] for c in (*columns, "method", "alpha_eps")) for r in chosen(records, *columns)}
+    groups = group(records, *columns, "method", "alpha_eps")
+    has_errors = any(len(own) > 1 for own in groups.values())
     rows: list[Record] = []
-    for key, own in group(records, *columns, "method", "alpha_eps").items():
+    for key, own in groups.items():
         row: Record = dict(zip((*columns, "method", "alpha_eps"), key, strict=True))
         for name in scores:
             known = [record[name] for record in own if record[name] is not None]
-            row[name] = round(mean_and_error(known)[0], 4) if known else None
+            mean, error = mean_and_error(known) if known else (None, None)
+            row[name] = None if mean is None else round(mean, 4)
+            if has_errors:
+                row[f"{name}_se"] = round(error, 4) if error is not None and len(known) > 1 else None
         rows.append(row | {"chosen": key in best, "runs": len(own)})
     return rows
 

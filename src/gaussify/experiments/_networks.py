@@ -2,17 +2,19 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
 from gaussify import metrics
-from gaussify.experiments._registry import Task
+from gaussify.experiments._registry import Settings, Task
 from gaussify.experiments._results import Record
 
 METHODS = ("exact", "gauss", "moment-ori", "moment", "laplace", "variational")
 _MATCHED = METHODS[2:]
+Network = TypeVar("Network", bound=nn.Module)
 # Of the pixels of all training images of CIFAR-10, by channel.
 _PIXEL_MEAN = (125.30691805, 122.95039414, 113.86538318)
 _PIXEL_STD = (62.99321928, 62.08870764, 66.70489964)
@@ -33,6 +35,21 @@ def method_tasks(alpha_eps: list[float], methods: Sequence[str] = METHODS, **col
     ]
 
 
+def seeded_tasks(settings: Settings, methods: Sequence[str] = METHODS, **columns: int | str) -> list[Task]:
+    """Return the tasks of all methods for each seed.
+
+    Examples
+    --------
+    >>> [task["seed"] for task in seeded_tasks({"n_seeds": 2, "alpha_eps": [0.1]}, ["exact"])]
+    [0, 1]
+    """
+    return [
+        task
+        for seed in range(settings["n_seeds"])
+        for task in method_tasks(settings["alpha_eps"], methods, **columns, seed=seed)
+    ]
+
+
 def loss_of(task: Task, n_classes: int) -> Callable[[Tensor, Tensor], Tensor]:
     """Return the mean loss of a task: cross-entropy for ``exact``, or one that takes its place."""
     from gaussify.nn import MatchedCrossEntropyLoss
@@ -43,7 +60,7 @@ def loss_of(task: Task, n_classes: int) -> Callable[[Tensor, Tensor], Tensor]:
     return MatchedCrossEntropyLoss(n_classes, task["alpha_eps"] or 0.1, method)  # which 'gauss' does not use
 
 
-def made(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+def made(make: Callable[[], Network], seed: int) -> Network:
     """Return a network whose weights are drawn by a seed.
 
     Examples

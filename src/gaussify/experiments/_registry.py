@@ -38,6 +38,9 @@ class Experiment:
         From the records read back from the CSV file alone, figures written into a folder.
     summarise
         From the same records, those of the table that is printed and written to ``summary.csv``.
+    check
+        From the settings, an error with a remedy where data or packages are missing that every task needs; called once
+        before the first of them.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Experiment:
     run: Callable[[Settings, Task, int], list[Record]]
     draw: Callable[[list[Record], Path], None]
     summarise: Callable[[list[Record]], list[Record]] | None = None
+    check: Callable[[Settings], object] | None = None
 
     def __post_init__(self) -> None:
         missing = [preset for preset in REQUIRED_PRESETS if preset not in self.presets]

@@ -8,6 +8,7 @@ its entry in ``metadata.json`` and all its rows are there; anything else is drop
 import hashlib
 import json
 import platform
+import shutil
 import subprocess
 import time
 import traceback
@@ -41,6 +42,7 @@ from gaussify.experiments._results import (
     write_records,
     write_text,
 )
+from gaussify.experiments._training import training_folder
 
 RESULTS, SUMMARY, METADATA = "results.csv", "summary.csv", "metadata.json"
 
@@ -70,7 +72,7 @@ def run(
     seed
         The seed from which, with the task, the seed of each task follows.
     fresh
-        Remove what an earlier run left instead of resuming it.
+        Remove what an earlier run left, checkpoints of networks too, instead of resuming it.
     dataset
         Run, and with ``fresh`` remove, only the tasks with this value in their column "dataset".
     console
@@ -80,6 +82,8 @@ def run(
     ------
     InvalidArgumentError
         If the folder holds results made with other settings or another seed.
+    GaussifyError
+        If what all tasks need is missing; nothing has been run or removed.
     TaskFailedError
         If tasks failed. The others have been run and kept.
     """
@@ -88,8 +92,11 @@ def run(
     tasks = experiment.tasks(settings)
     _check_unique(experiment, tasks)
     wanted = tasks if dataset is None else _tasks_of(experiment, preset, tasks, dataset)
+    if fresh:
+        _check(experiment, settings)  # before anything is removed
     if fresh and dataset is None:
         _remove_results(folder)
+        shutil.rmtree(training_folder(experiment.name, settings), ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     identity = {"experiment": experiment.name, "preset": preset, "settings": settings, "seed": seed}
     log = _RunLog(folder, json.loads(json.dumps(identity)), tasks)
@@ -97,6 +104,8 @@ def run(
         log.forget(wanted)
     pending = [task for task in wanted if not log.has(task)]
     if pending:
+        if not fresh:
+            _check(experiment, settings)
         choice = "" if dataset is None else f" --dataset {dataset}"
         log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}{choice}")
         console = console or Console(stderr=True)
@@ -347,6 +356,11 @@ def _raise_first(failures: Sequence[tuple[Task, Exception]], n_done: int) -> Non
 
 def _failure(task: Task, error: Exception) -> str:
     return f"({_words(task)}): {type(error).__name__}: {str(error).rstrip('.')}"
+
+
+def _check(experiment: Experiment, settings: Settings) -> None:
+    if experiment.check is not None:
+        experiment.check(settings)
 
 
 def _remove_results(folder: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gaussify import datasets
 from gaussify.experiments._network_results import chosen, summary
-from gaussify.experiments._networks import METHODS, loss_of, method_tasks, scores
+from gaussify.experiments._networks import METHODS, loss_of, made, scores, seeded_tasks
 from gaussify.experiments._plane import N_CLASSES, draw_plane, grid, plane_records
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
@@ -23,17 +23,11 @@ _HALF_WIDTH = 4.5  # of the part of the plane that is drawn
 _SCORES = ("error_pct", "nll", "ece", "train_nll")
 
 
-def _tasks(settings: Settings) -> list[Task]:
-    return [task for seed in range(settings["n_seeds"]) for task in method_tasks(settings["alpha_eps"], seed=seed)]
-
-
 def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     number = int(task["seed"])  # type: ignore[arg-type]
     X, y = _rows(settings["n_rows"], [number, 0])
     X_test, y_test = _rows(settings["n_test"], [number, 1])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(number)
-        network = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, N_CLASSES))
+    network = made(_network, number)
     optimiser = torch.optim.Adam(network.parameters(), weight_decay=settings["weight_decay"])
     recipe = Recipe(settings["n_epochs"], len(X), settings["rate"], warm_cosine, seed=number)
     loss = loss_of(task, N_CLASSES)
@@ -46,6 +40,10 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
         points = grid(settings["n_grid"], _HALF_WIDTH)
         probs = network(torch.as_tensor(points, dtype=torch.float32)).softmax(-1)
     return [score, *plane_records(X.double().numpy(), y.numpy(), points, probs.double().numpy())]
+
+
+def _network() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, N_CLASSES))
 
 
 def _rows(n: int, seed: list[int]) -> tuple[Tensor, Tensor]:
@@ -94,7 +92,7 @@ register(
             "laptop": {**_COMMON, "n_rows": 400, "n_epochs": 1000, "n_seeds": 5},
             "paper": {**_COMMON, "n_rows": 400, "n_epochs": 2000, "n_seeds": 10, "n_grid": 80},
         },
-        tasks=_tasks,
+        tasks=seeded_tasks,
         run=_run,
         draw=_draw,
         summarise=_summarise,

@@ -6,7 +6,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from gaussify.exceptions import GaussifyError, ModelFileError
 from gaussify.experiments._results import Record
 
 CHECKPOINT = "checkpoint.safetensors"
-_KIND, _FORMAT = "checkpoint", 1
+_KIND, _FORMAT = "checkpoint", 2
 _EPOCH_SEED = 1_000_003
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
@@ -223,20 +223,36 @@ def outputs_of(network: nn.Module, inputs: Tensor, batch_size: int = 500) -> Ten
         return torch.cat([network(batch.to(device)).cpu() for batch in inputs.split(batch_size)])
 
 
+def training_folder(experiment: str, settings: Mapping[str, Any]) -> Path:
+    """Return the folder, in the cache, for what is trained in a run of an experiment; ``--fresh`` removes it.
+
+    Examples
+    --------
+    >>> training_folder("toy-net", {"n_epochs": 3}).parent.name
+    'toy-net'
+    """
+    return datasets.cache_folder() / "training" / experiment / _short_digest(settings)
+
+
 @contextmanager
 def checkpoint_folder(experiment: str, settings: Mapping[str, Any], task: Mapping[str, Any]) -> Iterator[Path]:
-    """Give the folder, in the cache, for the checkpoint of a task; it is removed once the task has ended well.
+    """Give the folder for the checkpoint of a task; it is removed once the task has ended well.
 
     Examples
     --------
     >>> with checkpoint_folder("toy-net", {}, {"seed": 0}) as folder:
-    ...     folder.parent.name
-    'toy-net'
+    ...     folder.parent == training_folder("toy-net", {})
+    True
     """
-    text = json.dumps([dict(settings), dict(task)], sort_keys=True)
-    folder = datasets.cache_folder() / "training" / experiment / hashlib.sha256(text.encode()).hexdigest()[:16]
+    folder = training_folder(experiment, settings) / _short_digest(task)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # of other tasks
+        folder.parent.rmdir()
+
+
+def _short_digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(dict(values), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -262,7 +278,8 @@ def _save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, hist
     for place, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{place}.{name}": torch.as_tensor(value) for name, value in state.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_model(path, _KIND, _FORMAT, {"history": history}, tensors)
+    in_order = [list(record.items()) for record in history]  # which a mapping would lose in a file
+    write_model(path, _KIND, _FORMAT, {"history": in_order}, tensors)
 
 
 def _restore(
@@ -276,7 +293,7 @@ def _restore(
     except ModelFileError as error:
         report(f"The checkpoint is of no use, so training begins anew: {error}")
         return []
-    history = config["history"]
+    history = [dict(record) for record in config["history"]]
     own = network.state_dict()
     weights = {name: tensors[f"network.{name}"] for name in own if f"network.{name}" in tensors}
     if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in weights.items()}:

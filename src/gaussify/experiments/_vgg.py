@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from gaussify import datasets
 from gaussify.exceptions import GaussifyError
 from gaussify.experiments import _training as training
-from gaussify.experiments._networks import standardised
+from gaussify.experiments._networks import made, standardised
 from gaussify.experiments._training import Recipe, warm_cosine
 
 FEATURES = "features.safetensors"
@@ -118,9 +119,7 @@ def train(
     report
         Called with one line for each epoch: loss, accuracy on the augmented images and seconds.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        network = VGG11(settings.width, n_classes=int(labels.max()) + 1)
+    network = made(partial(VGG11, settings.width, n_classes=int(labels.max()) + 1), settings.seed)
     optimiser = torch.optim.SGD(
         network.parameters(), momentum=settings.momentum, weight_decay=settings.weight_decay, nesterov=True
     )
