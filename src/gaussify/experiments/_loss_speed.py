@@ -3,8 +3,9 @@
 Every ratio is of two functions in one interleaved run, each where it is quiet. A loss alone is a few operations on
 logits: of few logits, the time is that of calling them. ``torch.compile`` (``compiled``) makes one operation of each
 loss, torch's and ours. Class indices, probabilities of classes (``soft``: a Gaussian for every row), binary labels and
-such between 0 and 1; their mean, the same with a weight for each class (``pos_weight`` of binary labels), and the
-losses of all rows (``reduction="none"``), whose mean is taken afterwards.
+such between 0 and 1; their mean, the same with a weight for each class (``pos_weight`` of binary labels), the losses of
+all rows (``reduction="none"``), whose mean is taken afterwards, and the mean for logits (n, c, 64), like those of
+images, with as many rows in all (``planes``).
 """
 
 from collections.abc import Callable
@@ -26,7 +27,8 @@ _KINDS = {
     "binary": "binary cross-entropy",
     "soft binary": "binary cross-entropy, of labels between 0 and 1",
 }
-_FORMS = {"mean": "-", "weighted": "--", "rows": ":"}
+_FORMS = {"mean": "-", "weighted": "--", "rows": ":", "planes": "-."}
+_PLANE = 64  # rows side by side
 _PLACES = ("alone", "alone, compiled", "training step")
 
 
@@ -38,6 +40,7 @@ def _tasks(settings: Settings) -> list[Task]:
         for form in _FORMS
         for place in places
         for n_rows, n_logits in settings["sizes" if form == "mean" else "some_sizes"]
+        if form != "planes" or not ("binary" in kind or place == "training step")
     ]
 
 
@@ -46,13 +49,16 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     generator = torch.Generator().manual_seed(seed)
     binary = "binary" in str(task["kind"])
     target = _target(str(task["kind"]), n_rows, n_logits, generator)
+    logits = torch.randn(n_rows, n_logits, generator=generator)
+    if task["form"] == "planes":
+        logits, target = (_as_planes(part, min(_PLANE, n_rows)) for part in (logits, target))
     options = _options(str(task["form"]), binary, n_logits, generator)
     losses = {"own": _own(binary, n_logits, options), "reference": _reference(binary, options)}
     if "compiled" in str(task["place"]):
         torch.compiler.reset()  # which compiles a function for eight kinds of arguments, then calls it as it is
         losses = {name: torch.compile(loss) for name, loss in losses.items()}
     n_inputs = settings["n_inputs"] if task["place"] == "training step" else None
-    steps = {name: _step(loss, target, n_logits, n_inputs, seed) for name, loss in losses.items()}
+    steps = {name: _step(loss, logits, target, n_inputs, seed) for name, loss in losses.items()}
     seconds = quiet_times(steps, settings["seconds"])
     own, reference = (1e6 * seconds[name] for name in ("own", "reference"))
     return [
@@ -68,6 +74,12 @@ def _target(kind: str, n_rows: int, n_logits: int, generator: torch.Generator) -
     if kind == "binary":
         return torch.randint(2, (n_rows, n_logits), generator=generator).float()
     return torch.randint(n_logits, (n_rows,), generator=generator)
+
+
+def _as_planes(rows: Tensor, n_inner: int) -> Tensor:
+    """From (n, c) to (n / n_inner, c, n_inner), from (n,) to (n / n_inner, n_inner)."""
+    apart = rows.unflatten(0, (-1, n_inner))
+    return apart.movedim(2, 1).contiguous() if rows.ndim == 2 else apart
 
 
 def _options(form: str, binary: bool, n_logits: int, generator: torch.Generator) -> dict[str, Any]:
@@ -87,22 +99,21 @@ def _reference(binary: bool, options: dict[str, Any]) -> Callable[..., Tensor]:
 
 
 def _step(
-    loss: Callable[..., Tensor], target: Tensor, n_logits: int, n_inputs: int | None, seed: int
+    loss: Callable[..., Tensor], logits: Tensor, target: Tensor, n_inputs: int | None, seed: int
 ) -> Callable[[], None]:
     """Forward and backward of the loss alone, or a step of Adam for a network with one hidden layer."""
-    generator = torch.Generator().manual_seed(seed)
     if n_inputs is None:
-        logits = torch.randn(len(target), n_logits, generator=generator).requires_grad_()
+        own = logits.clone().requires_grad_()
 
         def alone() -> None:
-            logits.grad = None
-            _mean(loss(logits, target)).backward()
+            own.grad = None
+            _mean(loss(own, target)).backward()
 
         return alone
-    inputs = torch.randn(len(target), n_inputs, generator=generator)
+    inputs = torch.randn(len(target), n_inputs, generator=torch.Generator().manual_seed(seed))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = nn.Sequential(nn.Linear(n_inputs, n_inputs), nn.ReLU(), nn.Linear(n_inputs, n_logits))
+        network = nn.Sequential(nn.Linear(n_inputs, n_inputs), nn.ReLU(), nn.Linear(n_inputs, logits.shape[1]))
     optimiser = torch.optim.Adam(network.parameters(), lr=1e-4)
 
     def train() -> None:

@@ -15,7 +15,7 @@ from gaussify.nn._targets import BinaryGaussians, LabelGaussians, beta_curve
 
 FLOATS = (torch.float32, torch.float64)
 _LOGITS = (*FLOATS, torch.float16, torch.bfloat16)
-_FEWEST = 8  # logits of one class side by side that are worth a kernel of their own; others are put in order
+FEWEST_INNER = 8  # logits of one class side by side that are worth a kernel of their own; others are put in order
 _ROOTS = (1e-35, 1e35)  # limits of options of which kernels have the roots within float32
 SQUARES = (1e-10, 1e10)  # and of those of which they have the squares
 
@@ -87,7 +87,7 @@ def kernel_of_classes(
         return make()._replace(prepare=None if is_ready else _as_numbers)
     by_rows = make()._replace(prepare=_as_rows, shape=shape_of_rows(shape) if reduction == Reduction.NONE else None)
     n_inner = math.prod(shape[2:])
-    if n_inner < _FEWEST or (is_soft and chosen is LikelihoodMethod.GAUSS):
+    if n_inner < FEWEST_INNER or (is_soft and chosen is LikelihoodMethod.GAUSS):
         return by_rows
     return make(n_inner=n_inner)._replace(prepare=None if is_ready else _as_numbers, by_rows=by_rows)
 

@@ -73,7 +73,7 @@ def _write(
 
 def _fit(kernel: Kernel, logits: Tensor, loss: Tensor, slope: Tensor) -> bool:
     """Whether there is room for what a kernel writes."""
-    shape = () if kernel.is_sum else logits.shape[:1] if kernel.are_rows else logits.shape
+    shape = () if kernel.is_sum else logits.shape[:1] + logits.shape[2:] if kernel.are_rows else logits.shape
     return loss.shape == shape and slope.shape == logits.shape and loss.dtype is slope.dtype is logits.dtype
 
 
@@ -106,7 +106,7 @@ class CompiledLoss(torch.autograd.Function):
         options: tuple,
     ) -> Tensor:
         """Return the loss."""
-        shape = logits.shape if is_binary else logits.shape[:1]
+        shape = logits.shape if is_binary else logits.shape[:1] + logits.shape[2:]
         loss = torch.empty(shape if reduction == "none" else (), dtype=logits.dtype, device=logits.device)
         slope = torch.empty_like(logits)
         operation = torch.ops.gaussify.binary_loss if is_binary else torch.ops.gaussify.class_loss
@@ -118,4 +118,4 @@ class CompiledLoss(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Return the derivative."""
         (slope,) = ctx.saved_tensors
-        return slope * (grad.unsqueeze(-1) if 0 < grad.ndim < slope.ndim else grad), *(None,) * 6
+        return slope * (grad.unsqueeze(1) if 0 < grad.ndim < slope.ndim else grad), *(None,) * 6

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._choice import SQUARES, Reduction, are_within
+from gaussify.nn._choice import FEWEST_INNER, SQUARES, Reduction, are_within
 from gaussify.nn._operators import CompiledLoss, is_plainly_compiled, may_be_called
 from gaussify.nn._targets import (
     LAYOUTS,
@@ -78,8 +78,8 @@ def _class_constants(alpha_eps: str, method: str, reduction: str, label_smoothin
 
 
 def traced_label_loss(
-    logits: Float[Tensor, "n c"],
-    labels: Int64[Tensor, " n"],
+    logits: Float[Tensor, "n c *inner"],
+    labels: Int64[Tensor, " n *inner"],
     weight: Tensor | None,
     constants: ClassConstants,
     ignore_index: int,
@@ -93,12 +93,13 @@ def traced_label_loss(
     tensor(3.2)
     """
     n_classes = logits.shape[1]
-    if _is_for_kernels(logits, weight, constants.n_many):
+    if _is_for_kernels(logits, weight, constants.n_many, math.prod(logits.shape[2:])):
         options = constants.alpha_eps, constants.method, ignore_index, constants.reduction, 0.0, 1.0
         return CompiledLoss.apply(
             logits.contiguous(), labels.contiguous(), weight, None, False, constants.reduction, options
         )
-    is_own = labels.unsqueeze(1) == torch.arange(n_classes, device=logits.device)
+    classes = torch.arange(n_classes, device=logits.device)
+    is_own = labels.unsqueeze(1) == (classes if logits.ndim == 2 else classes.reshape(-1, *[1] * (logits.ndim - 2)))
     residual = torch.where(is_own, logits - constants.own_mean, logits - constants.other_mean)
     weighted = torch.where(is_own, constants.own_precision * residual, constants.other_precision * residual)
     constant = (n_classes - 1) * constants.other_constant + constants.own_constant
@@ -118,7 +119,10 @@ def traced_label_loss(
 
 
 def traced_count_loss(
-    logits: Float[Tensor, "n c"], counts: Float[Tensor, "n c"], weight: Tensor | None, constants: ClassConstants
+    logits: Float[Tensor, "n c *inner"],
+    counts: Float[Tensor, "n c *inner"],
+    weight: Tensor | None,
+    constants: ClassConstants,
 ) -> Float[Tensor, "..."]:
     """Return the loss of counts or probabilities of classes.
 
@@ -128,7 +132,7 @@ def traced_count_loss(
     >>> traced_count_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), None, constants)  # 2 + log(2 pi)
     tensor(3.8379)
     """
-    if _is_for_kernels(logits, weight, constants.n_many):
+    if _is_for_kernels(logits, weight, constants.n_many, math.prod(logits.shape[2:])):
         options = constants.alpha_eps, constants.method, -100, constants.reduction, 0.0, 1.0
         return CompiledLoss.apply(
             logits.contiguous(), counts.contiguous(), weight, None, False, constants.reduction, options
@@ -141,20 +145,22 @@ def traced_count_loss(
     else:
         total = 0.5 * squares.sum(1) + logits.shape[1] * half_log_variance(1.0)
         if weight is not None:
-            total = total * (counts * weight.to(counts)).sum(1)
+            factors = weight.to(counts)
+            total = total * (counts * factors.reshape(-1, *[1] * (logits.ndim - 2))).sum(1)
         if constants.reduction == "none":
             return total
         total = total.sum()
-    return total / logits.shape[0] if constants.reduction == "mean" else total
+    return total / (logits.numel() // logits.shape[1]) if constants.reduction == "mean" else total
 
 
-def _is_for_kernels(logits: Tensor, weight: Tensor | None, n_many: int | None) -> bool:
-    """Whether there are many logits, as far as is known: the number of rows may depend on data."""
+def _is_for_kernels(logits: Tensor, weight: Tensor | None, n_many: int | None, n_inner: int = 1) -> bool:
+    """Whether there are many logits, in an order for kernels, as far as is known: sizes may depend on data."""
     from torch.fx.experimental.symbolic_shapes import guard_or_false  # which takes its time to be imported
 
     if n_many is None or not logits.is_cpu or (weight is not None and weight.requires_grad):
         return False
-    return guard_or_false(logits.numel() >= n_many)
+    is_in_order = n_inner == 1 or guard_or_false(n_inner >= FEWEST_INNER)
+    return is_in_order and guard_or_false(logits.numel() >= n_many)
 
 
 class BinaryConstants(NamedTuple):

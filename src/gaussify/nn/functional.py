@@ -107,12 +107,13 @@ def matched_cross_entropy(
             constants = class_constants(alpha_eps, method, reduction, label_smoothing)
             if (
                 constants is not None
-                and input.ndim == 2
+                and input.ndim > 1
                 and input.dtype in FLOATS
                 and input.shape[1] > 1
-                and (weight is None or weight.shape == input.shape[1:])
+                and (weight is None or weight.shape == input.shape[1:2])
             ):
-                if target.dtype is torch.int64 and target.shape == input.shape[:1] and isinstance(ignore_index, int):
+                shape = input.shape[:1] + input.shape[2:]
+                if target.dtype is torch.int64 and target.shape == shape and isinstance(ignore_index, int):
                     return traced_label_loss(input, target, weight, constants, ignore_index)
                 if target.dtype is input.dtype and target.shape == input.shape and not target.requires_grad:
                     return traced_count_loss(input, target, weight, constants)
