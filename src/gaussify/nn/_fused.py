@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gaussify.likelihoods import LikelihoodMethod
 from gaussify.nn._targets import BetaCurve, BinaryGaussians, LabelGaussians
-from gaussify.nn._torch import HAS_ALL, Function, is_observed, keeps_graph
+from gaussify.nn._torch import HAS_ALL, Function, are_functions_transformed, keeps_graph, n_modes, tracing_state
 
 try:
     from gaussify.nn import _kernels
@@ -52,17 +52,20 @@ class Kernel(NamedTuple):
         losses: Tensor | None = None,
         weights: Sequence[Tensor | None] = (),
     ) -> float | None:
-        """Return the loss and write its derivative into ``slope``; None where labels are not what they should be."""
-        at_logits, at_target = logits.data_ptr(), target.data_ptr()
-        if not (at_logits and at_target):  # of tensors that torch has without memory, or in another place
-            raise _KernelError
-        at_slope = 0 if slope is None else slope.data_ptr()
-        at_losses = 0 if losses is None else losses.data_ptr()
-        at_weights = _NO_WEIGHTS
-        if weights:
-            at_weights = *_address(weights[0]), *_address(weights[1] if len(weights) > 1 else None)
-        at = at_logits, at_target, at_slope, at_losses, *at_weights
-        value = self.function(self.is_double, torch.get_num_threads(), *at, *self.task)
+        """Return the loss and write its derivative into ``slope``; None where labels are not what they should be.
+
+        None, too, of tensors that torch has without memory, or in another place.
+        """
+        value = self.function(
+            self.is_double,
+            torch.get_num_threads(),
+            logits.data_ptr(),
+            target.data_ptr(),
+            0 if slope is None else slope.data_ptr(),
+            0 if losses is None else losses.data_ptr(),
+            *(_addresses(*weights) if weights else _NO_WEIGHTS),
+            *self.task,
+        )
         if value is None and self.otherwise is not None:
             return self.otherwise(logits, target, slope, losses, weights)
         return value
@@ -87,14 +90,11 @@ class Kernel(NamedTuple):
         return (given if is_whole else given.expand(logits.shape)).to(logits.dtype).contiguous()
 
 
-def _address(weight: Tensor | None) -> tuple[int, int]:
+def _addresses(weight: Tensor | None, pos_weight: Tensor | None = None) -> tuple[int, int, int, int]:
     """Where weights are, and how many."""
-    if weight is None:
-        return 0, 0
-    address = weight.data_ptr()
-    if not address:
-        raise _KernelError
-    return address, weight.numel()
+    at, n = (0, 0) if weight is None else (weight.data_ptr(), weight.numel())
+    positive_at, n_positive = (0, 0) if pos_weight is None else (pos_weight.data_ptr(), pos_weight.numel())
+    return at, n, positive_at, n_positive
 
 
 def label_kernel(
@@ -243,7 +243,7 @@ def fused_loss(
     """
     if not HAS_KERNELS or type(input) not in _PLAIN or type(target) not in _PLAIN:
         return None
-    if is_observed():
+    if n_modes() or are_functions_transformed() or tracing_state() is not None:
         return None
     if not (input.is_cpu and target.is_cpu) or input.is_neg() or target.is_neg():  # which have other signs in memory
         return None
@@ -264,6 +264,9 @@ def fused_loss(
     except RuntimeError:  # of kernels, of layouts without memory, of forward mode, of labels made in inference mode
         return None
     return loss if kernel.shape is None else loss.reshape(kernel.shape)
+
+
+_NOTHING = (None,) * 6  # the derivatives by all but logits; there may be more than these
 
 
 class _Fused(Function):
@@ -296,19 +299,12 @@ class _Fused(Function):
         if torch.is_grad_enabled():  # for the derivative of the derivative
             losses = ctx.general(logits, target, *ctx.options, *weights)
             (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
-        elif _is_one(grad) and not keeps_graph():
-            return slope, None, None, None, None, *(None for _ in weights)  # which no one else changes now
+        elif grad.ndim == 0 and type(grad) is Tensor and not (n_modes() or are_functions_transformed()):
+            # where a number that is taken out of a tensor is not a constant of what someone traces
+            try:
+                if grad.item() == 1.0 and not keeps_graph():  # backward began with the loss, as a rule
+                    return slope, *_NOTHING  # which no one else changes now
+            except RuntimeError:  # of many at once, by is_grads_batched
+                pass
         factors = grad.unsqueeze(1) if 0 < grad.ndim < slope.ndim else grad
-        return slope * factors, None, None, None, None, *(None for _ in weights)
-
-
-def _is_one(grad: Tensor) -> bool:
-    """Whether the loss is what backward began with, as a rule."""
-    if grad.ndim or type(grad) is not Tensor:
-        return False
-    if torch.compiler.is_compiling() or is_observed():
-        return False  # where a number that is taken out of a tensor would be a constant
-    try:
-        return grad.item() == 1.0
-    except RuntimeError:  # of many at once, by is_grads_batched
-        return False
+        return slope * factors, *_NOTHING

@@ -248,7 +248,8 @@ static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     task.slope = address(&arguments);
     task.losses = address(&arguments);
     task.weights = address(&arguments);
-    for (int i = 0; i < 3; i++) /* how many these are, and weights of label 1 */
+    const int64_t n_weights = integer(&arguments);
+    for (int i = 0; i < 2; i++) /* weights of label 1, and how many */
         next_argument(&arguments);
     task.n_rows = integer(&arguments);
     task.n_classes = (int32_t)integer(&arguments);
@@ -263,6 +264,8 @@ static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     task.row_constant = number(&arguments);
     if (PyErr_Occurred())
         return NULL;
+    if (!task.logits || !task.labels || (n_weights && !task.weights)) /* of tensors without memory */
+        return result(0.0, 1);
     const double sum_of_weights = weigh(&task, is_double);
     task.factor = is_mean ? 1.0 / sum_of_weights : 1.0;
     int odd = 0;
@@ -305,6 +308,9 @@ static PyObject *targets(PyObject *Py_UNUSED(module), PyObject *const *given, Py
     }
     if (PyErr_Occurred())
         return NULL;
+    if (!task.logits || !task.targets || (task.n_weights && !task.weights) ||
+        (task.n_positive_weights && !task.positive_weights)) /* of tensors without memory */
+        return result(0.0, 1);
     const int is_weighted = task.weights || task.positive_weights;
     const int has_rows = task.n_classes && (is_weighted || task.losses || task.kind == AS_GIVEN);
     const int64_t width = has_rows ? task.n_classes : 1;

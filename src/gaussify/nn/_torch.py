@@ -9,19 +9,22 @@ from typing import Any
 
 import torch
 
+n_modes: Any  # how many modes see what is done with tensors
 are_functions_transformed: Any  # whether a function of torch.func is under way
+tracing_state: Any  # of torch.jit.trace, or None
 keeps_graph: Any  # whether backward, which is under way, may be called again
 Function: Any  # torch.autograd.Function but for what that does for torch.func
 untraced: Any  # what makes a function one that torch.compile leaves as it is
 
 try:
     from torch._C import _are_functorch_transforms_active as are_functions_transformed
-    from torch._C import _get_tracing_state, _len_torch_dispatch_stack
+    from torch._C import _get_tracing_state as tracing_state
+    from torch._C import _len_torch_dispatch_stack as n_modes
     from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
     from torch.autograd.function import _SingleLevelFunction as Function
 except ImportError:
-    HAS_ALL = False
-    are_functions_transformed, keeps_graph, Function = (lambda: True), (lambda: True), torch.autograd.Function
+    HAS_ALL, Function = False, torch.autograd.Function
+    n_modes = are_functions_transformed = tracing_state = keeps_graph = lambda: True
 else:
     HAS_ALL = True
 
@@ -31,20 +34,13 @@ except ImportError:
     untraced = torch.compiler.disable
 
 
-def is_observed() -> bool:
-    """Return whether someone else sees what is done with tensors: a mode, a function of ``torch.func``, or a tracer."""
-    return not HAS_ALL or bool(
-        _len_torch_dispatch_stack() or are_functions_transformed() or _get_tracing_state() is not None
-    )
-
-
 def unobserved() -> AbstractContextManager[Any]:
-    """Return a context in which no one does, for tensors that outlive it.
+    """Return a context for tensors that outlive it, be it within inference mode, a mode or a function of torch.func.
 
     Examples
     --------
-    >>> with unobserved():
-    ...     is_observed()
+    >>> with torch.inference_mode(), unobserved():
+    ...     torch.zeros(1).is_inference()
     False
     """
     stack = ExitStack()

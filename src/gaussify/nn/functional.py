@@ -101,7 +101,7 @@ def matched_cross_entropy(
     tensor(10.3916)
     """
     if not (type(alpha_eps) is type(label_smoothing) is type(label_variance) is float):
-        alpha_eps, label_smoothing, label_variance = _as_floats(alpha_eps, label_smoothing, label_variance)
+        alpha_eps, label_smoothing, label_variance = _plain_numbers(alpha_eps, label_smoothing, label_variance)
     if type(alpha_eps) is type(label_smoothing) is type(label_variance) is float:
         if torch.compiler.is_compiling():
             constants = class_constants(alpha_eps, method, reduction, label_smoothing)
@@ -233,7 +233,7 @@ def matched_binary_cross_entropy_with_logits(
     if beta_eps is None:
         beta_eps = alpha_eps
     if not (type(alpha_eps) is type(beta_eps) is type(label_variance) is float):
-        alpha_eps, beta_eps, label_variance = _as_floats(alpha_eps, beta_eps, label_variance)
+        alpha_eps, beta_eps, label_variance = _plain_numbers(alpha_eps, beta_eps, label_variance)
     if type(alpha_eps) is type(beta_eps) is type(label_variance) is float:
         if torch.compiler.is_compiling():
             if (
@@ -306,7 +306,7 @@ def _binary_cross_entropy(
     return _reduced(losses, how, losses.shape)
 
 
-def _as_floats(*options: Any) -> list[Any]:
+def _plain_numbers(*options: Any) -> list[Any]:
     """Whole numbers and those of NumPy as floats, for which there are kernels; tensors as they are."""
     return [own if isinstance(own, Tensor) or not isinstance(own, Real) else float(own) for own in options]
 
