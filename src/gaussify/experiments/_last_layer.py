@@ -34,7 +34,7 @@ from gaussify._optional import import_optional
 from gaussify.experiments._image_nets import load_images
 from gaussify.experiments._networks import MNISTNet, made, scores
 from gaussify.experiments._registry import Experiment, Settings, Task, register
-from gaussify.experiments._results import Record, group, mean_and_error
+from gaussify.experiments._results import Record, group, means
 from gaussify.experiments._training import Recipe, outputs_of, steps_down, train, training_folder
 from gaussify.likelihoods import SoftmaxLikelihood
 from gaussify.nn import InputsOf, LastLayer, extract_features
@@ -168,11 +168,9 @@ _CONTENDERS: dict[str, Callable[..., Predict]] = {
 
 
 def _summarise(records: list[Record]) -> list[Record]:
-    """Means over the networks."""
+    """Means over the networks, with their standard errors."""
     return [
-        {"rows": rows, "contender": contender}
-        | {name: round(mean_and_error(r[name] for r in own)[0], digits) for name, digits in _SCORES.items()}
-        | {"networks": len(own)}
+        {"rows": rows, "contender": contender} | means(own, _SCORES) | {"networks": len(own)}
         for (rows, contender), own in group(records, "rows", "contender").items()
     ]
 
@@ -229,7 +227,7 @@ register(
                 "contenders": ["network", "network, calibrated", "gaussify", "gaussify, calibrated"],
                 "n_seeds": 1,
             },
-            "laptop": {**_COMMON, "n_seeds": 1},
+            "laptop": _COMMON,
             "paper": {**_COMMON, "width": 1.0, "n_train": 25_000, "n_epochs": 10, "n_seeds": 10},
         },
         tasks=_tasks,

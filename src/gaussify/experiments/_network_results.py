@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gaussify.experiments._networks import METHODS
-from gaussify.experiments._results import Record, Scalar, group, mean_and_error, of_best_alpha_eps
+from gaussify.experiments._results import Record, Scalar, group, mean_and_error, means, of_best_alpha_eps
 from gaussify.plotting import METHOD_COLOURS, SERIES_COLOURS, figure_file, plain_log_ticks
 
 _CURVES = {"error_pct": "test error [%]", "nll": "test NLL [nat]"}
@@ -119,24 +119,17 @@ def summarise_imdb(records: list[Record]) -> list[Record]:
 
 
 def summary(records: list[Record], columns: list[str], scores: tuple[str, ...]) -> list[Record]:
-    """Return means over the runs by columns, method and alpha_eps; ``chosen`` marks what training rows choose.
+    """Return means over the runs, with their standard errors, by columns, method and alpha_eps.
 
-    Beside the means of several runs stand their standard errors.
+    ``chosen`` marks what training rows choose.
     """
     best = {tuple(r[c] for c in (*columns, "method", "alpha_eps")) for r in chosen(records, *columns)}
-    groups = group(records, *columns, "method", "alpha_eps")
-    has_errors = any(len(own) > 1 for own in groups.values())
-    rows: list[Record] = []
-    for key, own in groups.items():
-        row: Record = dict(zip((*columns, "method", "alpha_eps"), key, strict=True))
-        for name in scores:
-            known = [record[name] for record in own if record[name] is not None]
-            mean, error = mean_and_error(known) if known else (None, None)
-            row[name] = None if mean is None else round(mean, 4)
-            if has_errors:
-                row[f"{name}_se"] = round(error, 4) if error is not None and len(known) > 1 else None
-        rows.append(row | {"chosen": key in best, "runs": len(own)})
-    return rows
+    return [
+        dict(zip((*columns, "method", "alpha_eps"), key, strict=True))
+        | means(own, dict.fromkeys(scores, 4))
+        | {"chosen": key in best, "runs": len(own)}
+        for key, own in group(records, *columns, "method", "alpha_eps").items()
+    ]
 
 
 def draw_mnist(records: list[Record], folder: Path) -> None:

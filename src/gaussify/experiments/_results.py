@@ -92,6 +92,23 @@ def mean_and_error(values: Iterable[Any]) -> tuple[float, float]:
     return float(array.mean()), float(error)
 
 
+def means(records: Sequence[Record], digits: Mapping[str, int]) -> Record:
+    """Return the mean of each column, rounded, and the standard error of the mean (``_se``); None where there is none.
+
+    Examples
+    --------
+    >>> means([{"nll": 1.0, "auroc": None}, {"nll": 3.0, "auroc": None}], {"nll": 2, "auroc": 3})
+    {'nll': 2.0, 'nll_se': 1.0, 'auroc': None, 'auroc_se': None}
+    """
+    row: Record = {}
+    for name, n_digits in digits.items():
+        known = [record[name] for record in records if record[name] is not None]
+        mean, error = mean_and_error(known) if known else (None, None)
+        row[name] = None if mean is None else round(mean, n_digits)
+        row[f"{name}_se"] = None if error is None or len(known) < 2 else round(error, n_digits)
+    return row
+
+
 def of_best_alpha_eps(records: Iterable[Record], *columns: str, score: str) -> list[Record]:
     """Return, for each value of these columns, the records of the alpha_eps whose mean score is largest.
 
