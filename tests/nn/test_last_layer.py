@@ -4,9 +4,10 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from gaussify import BayesianLogisticRegression, LastLayer, metrics
+from gaussify._persistence import write_model
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.nn import InputsOf, extract_features
 
@@ -330,7 +331,7 @@ def test_threads_do_not_see_the_rows_of_others(rows):
 
 
 def test_a_cache_is_a_file(network, rows, tmp_path):
-    with pytest.raises(InvalidArgumentError, match=r"'cache' of extract_features must be a file; .* is a folder"):
+    with pytest.raises(InvalidArgumentError, match=r"'cache' of LastLayer must be a file; .* is a folder"):
         LastLayer(network, N_CLASSES).fit(*rows, cache=tmp_path)
 
 
@@ -578,6 +579,65 @@ def test_a_cache_tells_data_apart(make, network, rows, tmp_path):
     other = extract_features(counting, make(X[100:200], y[100:200]), cache=cache)
     assert counting.n_seen == 200
     assert sorted(other.y.tolist()) == sorted(y[100:200].tolist())
+
+
+def scaled(batch):
+    X, y = torch.utils.data.default_collate(batch)
+    return 100.0 * X, y
+
+
+@pytest.mark.parametrize("make", [TensorDataset, Rows])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"sampler": range(30)}, {"sampler": range(30, 60)}),
+        ({"batch_sampler": [[0, 1], [2]]}, {"batch_sampler": [[0, 1], [3]]}),
+        ({"drop_last": True}, {}),
+        ({"drop_last": True, "batch_size": 14}, {"drop_last": True, "batch_size": 16}),
+        ({}, {"collate_fn": scaled}),
+        ({"sampler": SubsetRandomSampler(range(30))}, {"shuffle": True}),
+    ],
+    ids=["samplers", "batch samplers", "last batch", "size of the last batch", "collate_fn", "subset"],
+)
+def test_a_cache_tells_loaders_of_the_same_data_apart(make, first, second, network, rows, tmp_path):
+    dataset, cache = make(rows[0][:60], rows[1][:60]), tmp_path / "features"
+
+    def extract(options, cache=None):
+        loader = DataLoader(dataset, **({} if "batch_sampler" in options else {"batch_size": 16}) | options)
+        return extract_features(network, loader, cache=cache)
+
+    extract(first, cache)
+    found, expected = extract(second, cache), extract(second)
+    assert found.X.shape == expected.X.shape
+    torch.testing.assert_close(found.X.sort(0).values, expected.X.sort(0).values)
+
+
+def test_labels_that_are_not_given_do_not_come_from_a_cache(network, rows, tmp_path):
+    cache = tmp_path / "features"
+    extract_features(network, *rows, cache=cache)
+    assert extract_features(network, rows[0], cache=cache).y is None
+    with pytest.raises(InvalidArgumentError, match="'data' of LastLayer must bring labels"):
+        LastLayer(network, N_CLASSES).fit(rows[0], cache=cache)
+
+
+def test_errors_about_a_cache_speak_of_the_layer(network, rows, tmp_path):
+    for data, y, cache in (
+        (*rows, tmp_path),
+        (3, None, tmp_path / "new"),
+        ([(rows[0], rows[0])], None, tmp_path / "new"),
+    ):
+        with pytest.raises(InvalidArgumentError, match="of LastLayer must be"):
+            LastLayer(network, N_CLASSES).fit(data, y, cache=cache)
+
+
+@pytest.mark.parametrize("kind", ["old", "empty"])
+def test_a_cache_takes_the_place_of_an_old_or_empty_one(kind, network, rows, tmp_path):
+    cache = tmp_path / "features"
+    cache.touch()
+    if kind == "old":
+        write_model(cache, "features", 1, {"weights": "other"}, {"X": torch.zeros(3, 2)})
+    extract_features(network, rows[0], cache=cache)
+    assert extract_features(Counting(network), rows[0], cache=cache).X.shape == (300, 8)
 
 
 def test_a_cache_is_not_for_data_that_can_be_seen_only_once(network, rows, tmp_path):

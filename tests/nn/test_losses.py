@@ -391,11 +391,8 @@ IGNORED, SOFT_BINARY = torch.tensor([0, -100, 1, 2, -100]), 0.2 + 0.6 * BINARY
 MANY_BINARY = torch.linspace(0.0, 1.0, 9_000)  # for which a compiled graph calls a kernel, as for these
 MANY_LABELS = torch.arange(400) % 100
 MANY_SOFT = torch.linspace(0.0, 1.0, 40_000).reshape(400, 100) ** 4
-PLANES = {
-    "few": (2, 3),
-    "many": (20, 20),
-    "short": (200, 2),
-}  # rows of logits, and how many of a class are side by side
+# rows of logits, and how many of a class are side by side
+PLANES = {"few": (2, 3), "many": (20, 20), "short": (200, 2), "single": (400, 1)}
 
 
 def learnt(*alpha_eps: float) -> nn.Parameter:
@@ -423,6 +420,14 @@ class OfSomeRows(nn.Module):
     def forward(self, logits: Tensor, y: Tensor) -> Tensor:
         rows = logits.reshape(len(y), -1)[:, 0] > 0.0
         return self.loss(logits[rows], y[rows])
+
+
+class OfSomePlaces(OfSomeRows):
+    """A loss of planes of which it is not known before how many logits of a class are side by side."""
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        places = (logits[0, 0] > 0.0).nonzero().squeeze(1)
+        return self.loss(logits[..., places], y[..., places])
 
 
 DYNAMIC = WHOLE | {"dynamic": True}
@@ -549,6 +554,7 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
         ]
     },
     "some-labels": [(OfSomeRows(MatchedCrossEntropyLoss(100)), MANY_LABELS, WHOLE)],
+    "some-places": [(OfSomePlaces(MatchedCrossEntropyLoss(100)), MANY_LABELS.reshape(20, 20), WHOLE)],
     "some-binary-labels": [(OfSomeRows(MatchedBCEWithLogitsLoss()), MANY_BINARY, WHOLE)],
     "beyond-the-limits-of-kernels": [(MatchedCrossEntropyLoss(100, 1e-11), MANY_SOFT, WHOLE)],
     "integers-as-alpha-eps": [(MatchedCrossEntropyLoss(3, alpha_eps), LABELS, WHOLE) for alpha_eps in (1, 2, 3)],
@@ -569,6 +575,12 @@ if HAS_KERNELS:
     WRONG["wrong-many"] = (MatchedBCEWithLogitsLoss(), torch.linspace(0.0, 1.1, 9_000))
     WRONG["wrong-counts"] = (MatchedCrossEntropyLoss(100), MANY_SOFT - 0.01)
     WRONG["wrong-rows"] = (MatchedCrossEntropyLoss(100, reduction="none"), MANY_SOFT - 0.01)
+REFUSED = {  # also within compiled graphs
+    "complex-weight": (MatchedCrossEntropyLoss(3), LABELS),
+    "complex-weight-many": (MatchedCrossEntropyLoss(100), MANY_LABELS),
+    "complex-weight-binary": (MatchedBCEWithLogitsLoss(), SOFT_BINARY),
+    "complex-weight-binary-many": (MatchedBCEWithLogitsLoss(), MANY_BINARY),
+}
 BACKWARD_ALONE = {
     "labels": (MatchedCrossEntropyLoss(3), LABELS),
     "rows": (MatchedCrossEntropyLoss(3, reduction="none"), LABELS),
@@ -611,6 +623,11 @@ def difference_when_compiled(case: str) -> str:
         if case in WRONG:
             loss, y = WRONG[case]
             assert torch.compile(loss, **WHOLE)(logits_for(loss, y), y).isnan().any()
+        if case in REFUSED:
+            loss, y = REFUSED[case]
+            loss.weight = torch.ones(getattr(loss, "n_classes", 1)) + 0j
+            with pytest.raises(InvalidArgumentError, match="real"):
+                torch.compile(loss, **BROKEN)(logits_for(loss, y), y)
         if case in WITHIN_FUNCTIONS:
             y = WITHIN_FUNCTIONS[case].expand(2, -1)
             gradients, logits = torch.vmap(torch.func.grad(MatchedBCEWithLogitsLoss(0.2))), random_logits(*y.shape)
@@ -627,7 +644,7 @@ def differences_when_compiled(cases: Iterable[str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def differences() -> dict[str, str]:
-    return differences_when_compiled([*COMPILED, *WRONG, *WITHIN_FUNCTIONS, *BACKWARD_ALONE])
+    return differences_when_compiled([*COMPILED, *WRONG, *REFUSED, *WITHIN_FUNCTIONS, *BACKWARD_ALONE])
 
 
 @pytest.mark.parametrize("case", COMPILED)
@@ -637,6 +654,11 @@ def test_a_compiled_loss_equals_the_plain_one(case, differences):
 
 @pytest.mark.parametrize("case", WRONG)
 def test_labels_far_out_of_limits_give_compiled_losses_no_number(case, differences):
+    assert differences[case] == ""
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_compiled_losses_refuse_what_others_do(case, differences):
     assert differences[case] == ""
 
 

@@ -202,7 +202,7 @@ def binary_scores(logits: Float[Tensor, " n"], y: Int64[Tensor, " n"], border: f
 
 
 def _check(settings: Settings) -> None:
-    backbone_of(settings["model"])
+    backbone_of(settings["model"]).make()
     texts_of(settings["dataset"])
 
 

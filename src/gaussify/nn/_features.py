@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler, TensorDataset
 
 from gaussify._persistence import read_model, stored_kind, write_model
 from gaussify._validation import as_tensor, check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 
 _FORMAT = 2
-_KIND = "cache of features"
+_KIND, _OLD_KIND = "cache of features", "features"
 _LABEL_KEYS = ("labels", "label")
 
 
@@ -141,8 +141,9 @@ def extract_features(
     cache : path, optional
         A file for the features. If it is there, and was written by the same network for the same data, nothing is
         computed. Data are told apart by all numbers of a tensor or TensorDataset; of another Dataset by its length and
-        its first, middle and last rows; of other batches by their number and the first one. They must be such that one
-        can go through them again. Labels given as ``y`` are taken as they are.
+        its first, middle and last rows; of a DataLoader also by which rows it takes and what it makes of these; of
+        other batches by their number and the first one. They must be such that one can go through them again. Labels
+        given as ``y`` are taken as they are.
 
     Examples
     --------
@@ -151,15 +152,36 @@ def extract_features(
     torch.Size([5, 2])
     """
     owner = "extract_features"
+    return all_features(network, data, y, batch_size=batch_size, progress=progress, cache=cache, owner=owner)
+
+
+def all_features(
+    network: nn.Module,
+    data: Any,
+    y: Any,
+    *,
+    batch_size: Any,
+    progress: bool | None,
+    cache: Any,
+    owner: str,
+) -> Features:
+    """Return the same, with errors in the name of whom is asked."""
     batches = as_batches(data, y, batch_size, owner=owner)
-    if cache is None:
+
+    def computed() -> Features:
         return joined(list(feature_batches(network, batches, progress=progress, owner=owner)), owner=owner)
+
+    if cache is None:
+        return computed()
     _check_place(cache, owner=owner)
     identity = {"weights": fingerprint(network), "data": _identity(data, batches, owner=owner)}
-    if (found := _read_cache(cache, identity, owner=owner)) is not None:
-        return found if y is None else found._replace(y=_as_indices(y, owner=owner))
-    features = joined(list(feature_batches(network, batches, progress=progress, owner=owner)), owner=owner)
-    write_model(cache, _KIND, _FORMAT, identity, {k: v for k, v in features._asdict().items() if v is not None})
+    features = _read_cache(cache, identity, owner=owner)
+    if features is None:
+        features = computed()
+        kept = features._replace(y=None) if isinstance(data, Tensor) else features  # whose labels are given apart
+        write_model(cache, _KIND, _FORMAT, identity, {k: v for k, v in kept._asdict().items() if v is not None})
+    if isinstance(data, Tensor):
+        features = features._replace(y=None if y is None else _as_indices(y, owner=owner))
     return features
 
 
@@ -285,15 +307,12 @@ def _check_place(cache: str | os.PathLike[str], *, owner: str) -> None:
 
 
 def _identity(data: Any, batches: Any, *, owner: str) -> list[Any]:
-    """What tells data apart: all of tensors, else how many there are and some of them."""
+    """What tells data apart: all of tensors, else how many there are and some of them; which rows a loader takes."""
     if isinstance(data, Tensor):
         return ["tensor", _digest(data)]
-    dataset: Any = getattr(batches, "dataset", None)
-    if isinstance(dataset, TensorDataset):
-        return ["tensors", *map(_digest, dataset.tensors)]
-    n_rows = _length(dataset)
-    if n_rows and hasattr(dataset, "__getitem__"):
-        return ["rows", n_rows, *(_digest_of(dataset[row]) for row in (0, n_rows // 2, n_rows - 1))]
+    n_rows = _length(getattr(batches, "dataset", None))
+    if isinstance(batches, DataLoader) and n_rows and hasattr(batches.dataset, "__getitem__"):
+        return ["loader", n_rows, *_identity_of_rows(batches, n_rows), _identity_of_order(batches, n_rows)]
     again = iter(batches)
     if again is batches:
         raise InvalidArgumentError(
@@ -301,6 +320,26 @@ def _identity(data: Any, batches: Any, *, owner: str) -> list[Any]:
             f"batches; got {type(batches).__name__}, which is used up by a look at its first batch."
         )
     return ["batches", _length(batches), _digest_of(next(again, None))]
+
+
+def _identity_of_rows(loader: DataLoader, n_rows: int) -> list[str]:
+    """All numbers of tensors; of another Dataset three rows; and what a loader makes of such rows."""
+    rows = [loader.dataset[row] for row in (0, n_rows // 2, n_rows - 1)]
+    collated = rows if loader.batch_sampler is None else loader.collate_fn(rows)
+    tensors = loader.dataset.tensors if isinstance(loader.dataset, TensorDataset) else ()
+    return [*map(_digest, tensors), _digest_of(collated)]
+
+
+def _identity_of_order(loader: DataLoader, n_rows: int) -> list[Any]:
+    """Whether a loader takes all rows, in whatever order; otherwise which ones."""
+    sampler: Any = loader.sampler
+    takes_all = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == n_rows
+    )
+    if takes_all and type(loader.batch_sampler) in (BatchSampler, type(None)):
+        return ["all", len(loader) if loader.drop_last else None]
+    with torch.random.fork_rng(devices=[]):  # which a sampler may draw from
+        return ["some", _digest_of(list(sampler if loader.batch_sampler is None else loader.batch_sampler))]
 
 
 def _digest_of(value: Any) -> str:
@@ -318,9 +357,9 @@ def _digest_of(value: Any) -> str:
 
 def _read_cache(path: str | os.PathLike[str], identity: dict[str, Any], *, owner: str) -> Features | None:
     """What is there for this network and these data; nothing where it is damaged, or of others."""
-    if not Path(path).exists():
+    if not Path(path).exists() or not Path(path).stat().st_size:
         return None
-    if stored_kind(path) != _KIND:
+    if stored_kind(path) not in (_KIND, _OLD_KIND):
         raise InvalidArgumentError(
             f"The 'cache' of {owner}, {path}, is there already and holds no features: remove it, or choose another."
         )

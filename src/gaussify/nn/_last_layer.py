@@ -21,8 +21,8 @@ from gaussify.linear._parameters import checked_parameters
 from gaussify.nn._features import (
     Features,
     InputsOf,
+    all_features,
     as_batches,
-    extract_features,
     feature_batches,
     features_of,
     fingerprint,
@@ -335,8 +335,10 @@ class LastLayer(nn.Module):
         n_rows, owner = 0, "LastLayer (partial_fit takes n_classes for more)"
         if isinstance(data, Tensor) and y is not None:  # before anything passes through the network
             as_labels(as_tensor(y, name="y", owner="LastLayer"), n_classes=n_classes, owner=owner)
-        options: dict[str, Any] = {"batch_size": self.batch_size, "progress": self.progress, "cache": cache}
-        for rows in self._blocks(data, y) if cache is None else [extract_features(self.features, data, y, **options)]:
+        options: dict[str, Any] = {"batch_size": self.batch_size, "progress": self.progress, "owner": "LastLayer"}
+        for rows in (
+            self._blocks(data, y) if cache is None else [all_features(self.features, data, y, cache=cache, **options)]
+        ):
             X, own = _labelled(rows, "LastLayer")
             labels = as_labels(own, n_classes=n_classes, owner=owner).numpy()
             head.partial_fit(X, labels, classes=np.arange(n_classes))

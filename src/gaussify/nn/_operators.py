@@ -58,7 +58,7 @@ def _write(
     ]
     value = None
     if kernel is not None and kernel.prepare is None and _fit(kernel, logits, loss, slope):
-        weights = [kernel.weight(own, logits) for own in (weight, pos_weight)]
+        weights = [None if own is None else kernel.weight(own.resolve_neg(), logits) for own in (weight, pos_weight)]
         losses = None if kernel.is_sum else outputs[0]
         value = kernel(logits.contiguous(), target.contiguous(), outputs[1], losses, weights)
     if value is None:

@@ -93,7 +93,7 @@ def traced_label_loss(
     tensor(3.2)
     """
     n_classes = logits.shape[1]
-    if _is_for_kernels(logits, weight, constants.n_many, math.prod(logits.shape[2:])):
+    if _is_for_kernels(logits, weight, constants.n_many, are_rows=True):
         options = constants.alpha_eps, constants.method, ignore_index, constants.reduction, 0.0, 1.0
         return CompiledLoss.apply(
             logits.contiguous(), labels.contiguous(), weight, None, False, constants.reduction, options
@@ -132,7 +132,7 @@ def traced_count_loss(
     >>> traced_count_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 0.0]]), None, constants)  # 2 + log(2 pi)
     tensor(3.8379)
     """
-    if _is_for_kernels(logits, weight, constants.n_many, math.prod(logits.shape[2:])):
+    if _is_for_kernels(logits, weight, constants.n_many, are_rows=True):
         options = constants.alpha_eps, constants.method, -100, constants.reduction, 0.0, 1.0
         return CompiledLoss.apply(
             logits.contiguous(), counts.contiguous(), weight, None, False, constants.reduction, options
@@ -153,14 +153,15 @@ def traced_count_loss(
     return total / (logits.numel() // logits.shape[1]) if constants.reduction == "mean" else total
 
 
-def _is_for_kernels(logits: Tensor, weight: Tensor | None, n_many: int | None, n_inner: int = 1) -> bool:
+def _is_for_kernels(logits: Tensor, weight: Tensor | None, n_many: int | None, *, are_rows: bool) -> bool:
     """Whether there are many logits, in an order for kernels, as far as is known: sizes may depend on data."""
     from torch.fx.experimental.symbolic_shapes import guard_or_false  # which takes its time to be imported
 
     if n_many is None or not logits.is_cpu or (weight is not None and weight.requires_grad):
         return False
-    is_in_order = n_inner == 1 or guard_or_false(n_inner >= FEWEST_INNER)
-    return is_in_order and guard_or_false(logits.numel() >= n_many)
+    if are_rows and logits.ndim > 2 and not guard_or_false(math.prod(logits.shape[2:]) >= FEWEST_INNER):
+        return False
+    return guard_or_false(logits.numel() >= n_many)
 
 
 class BinaryConstants(NamedTuple):
@@ -241,7 +242,7 @@ def traced_binary_loss(
     >>> traced_binary_loss(torch.tensor([3.0, -2.0]), torch.tensor([1.0, 0.0]), None, None, constants)
     tensor(3.1774)
     """
-    if _is_for_kernels(logits, None, constants.n_many):
+    if _is_for_kernels(logits, None, constants.n_many, are_rows=False):
         return CompiledLoss.apply(
             logits.contiguous(), labels.contiguous(), weight, pos_weight, True, constants.reduction, constants.options
         )

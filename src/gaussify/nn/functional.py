@@ -110,10 +110,11 @@ def matched_cross_entropy(
                 and input.ndim > 1
                 and input.dtype in FLOATS
                 and input.shape[1] > 1
-                and (weight is None or weight.shape == input.shape[1:2])
+                and (weight is None or (weight.shape == input.shape[1:2] and not weight.is_complex()))
             ):
                 shape = input.shape[:1] + input.shape[2:]
-                if target.dtype is torch.int64 and target.shape == shape and isinstance(ignore_index, int):
+                is_index = isinstance(ignore_index, int) and abs(ignore_index) < 2**63
+                if target.dtype is torch.int64 and target.shape == shape and is_index:
                     return traced_label_loss(input, target, weight, constants, ignore_index)
                 if target.dtype is input.dtype and target.shape == input.shape and not target.requires_grad:
                     return traced_count_loss(input, target, weight, constants)
@@ -330,8 +331,8 @@ def _broadcasts(value: Tensor, logits: Tensor) -> bool:
 
 
 def _is_fixed_factor(value: Tensor | None, logits: Tensor) -> bool:
-    """Whether there is nothing to look out for: no derivative by it, no shape to be refused."""
-    return value is None or (not value.requires_grad and _broadcasts(value, logits))
+    """Whether there is nothing to look out for: no derivative by it, nothing to be refused."""
+    return value is None or not (value.requires_grad or value.is_complex() or not _broadcasts(value, logits))
 
 
 def _are_hard(target: Tensor, labels: Tensor) -> bool:
