@@ -295,7 +295,9 @@ class LastLayer(nn.Module):
         config, tensors = read_model(path, "LastLayer", _FORMAT)
         with unpacking(path, "LastLayer"):
             head = BayesianLogisticRegression.unpacked(config["head"], tensors)
-            options: dict[str, Any] = {name: config.get(name) for name in ("n_classes", "batch_size", "progress")}
+            options = {name: config[name] for name in ("n_classes", "batch_size")} | {
+                "progress": config.get("progress")
+            }
             weights = config["weights"]
             calibrated = {name: (given, now) for name, (given, now) in config.get("calibrated", {}).items()}
         _check_features(features, owner="LastLayer.load")
