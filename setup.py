@@ -7,7 +7,7 @@ setup(
         Extension(
             "gaussify.nn._kernels",
             ["src/gaussify/nn/_kernels.c"],
-            depends=["src/gaussify/nn/_kernels.h"],
+            depends=["src/gaussify/nn/_kernels.h", "src/gaussify/nn/_operation.h"],
             extra_compile_args=["-O3", "-fopenmp-simd", "-fno-trapping-math", "-fwrapv"],
             py_limited_api=True,
             optional=True,  # without a compiler, losses are computed by torch's operations

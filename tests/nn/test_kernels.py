@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.nn import _fused, functional
+from gaussify.nn import _fused, _operators, functional
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
@@ -466,39 +466,87 @@ def test_a_loss_of_no_consequence_has_no_graph(kind):
     assert not loss_of(kind)(logits.detach(), y).requires_grad
 
 
-@needs_kernels
-@pytest.mark.parametrize("order", [lambda x: x, lambda x: x.T.contiguous().T], ids=["in order", "transposed"])
-def test_operations_of_compiled_graphs_take_tensors_in_any_order(order):
-    logits, y = random(6, 4), targets("probabilities", 6, 4, torch.float64)
-    expected = with_gradient(lambda f: matched_cross_entropy(f, y), logits)
-    loss, slope = torch.zeros(()).double(), order(torch.zeros(6, 4).double())
-    options = 0.1, "variational", -100, "mean", 0.0, 1.0
-    torch.ops.gaussify.class_loss(order(logits), order(y), None, None, loss, slope, *options)
-    assert_close((loss, slope), expected, **EXACT)
+needs_operation = pytest.mark.skipif(not _operators.HAS_OPERATION, reason="this torch or installation has no operation")
 
 
-@needs_kernels
-def test_operations_of_compiled_graphs_write_nowhere_else():
-    logits, y = random(6, 4), targets("binary", 6, 4, torch.float64)
-    room = {"mean": torch.zeros(()).double(), "none": torch.zeros(6, 4).double()}
-    for reduction, loss, slope in [
-        ("mean", room["mean"], torch.zeros(2, 4).double()),
-        ("none", room["mean"], torch.zeros(6, 4).double()),
-        ("mean", room["none"], torch.zeros(6, 4).double()),
-        ("none", room["none"].float(), torch.zeros(6, 4).double()),
-    ]:
-        torch.ops.gaussify.binary_loss(logits, y, None, None, loss, slope, 0.1, 0.1, "variational", reduction, 1.0)
-        assert loss.isnan().all()
-        assert slope.isnan().all()
+def operation(kind: str, logits: Tensor, y: Tensor, method: str, reduction: str, **weights: Tensor) -> list[Tensor]:
+    """Loss and derivative by the operation of compiled graphs."""
+    form = "binary" if "binary" in kind else "counts" if y.is_floating_point() else "labels"
+    options = _operators._FORMS[form], _fused.KINDS[method], _operators._REDUCTIONS[reduction], -100, 0.2, 0.3
+    given = ("weight" in weights) + 2 * ("pos_weight" in weights)
+    own = [weights.get(name, logits) for name in ("weight", "pos_weight")]
+    return torch.ops.gaussify.loss(logits, y, *own, given, *options)
 
 
-@needs_kernels
-def test_operations_of_compiled_graphs_write_losses_in_any_order():
-    logits, y = random(6, 4), targets("binary", 6, 4, torch.float64)
-    factors, (loss, slope) = weights("binary", logits), (torch.zeros(4, 6).double().T for _ in range(2))
-    options = 0.1, 0.1, "variational", "none", 1.0
-    torch.ops.gaussify.binary_loss(logits, y, factors["weight"], factors["pos_weight"], loss, slope, *options)
-    assert_close(loss, matched_binary_cross_entropy_with_logits(logits, y, **factors, reduction="none"), **EXACT)
+@needs_operation
+@pytest.mark.parametrize("shape", [(7, 4), (9, 300), (3, 4, 6), (5, 4, 1)], ids=str)
+@dtypes
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("is_weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("method", ["variational", "moment"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_operation_of_compiled_graphs_equals_the_loss(kind, method, is_weighted, reduction, dtype, shape):
+    binary = "binary" in kind
+    logits, n_rows = random(*shape, dtype=dtype), math.prod(shape) // shape[1]
+    y = targets(kind, n_rows, shape[1], dtype)
+    y = y.unflatten(0, (shape[0], -1)) if len(shape) == 3 else y
+    y = y.movedim(-1, 1).contiguous() if y.ndim == len(shape) and y.is_floating_point() else y
+    factors = {}
+    if is_weighted:
+        names = ("weight", "pos_weight") if binary else ("weight",)
+        size = shape[-1] if binary else shape[1]  # those of binary labels are of the last dimension
+        factors = {name: torch.linspace(0.3, 1.9, size, dtype=dtype) for name in names}
+    options = {"alpha_eps": 0.2, "method": method, "reduction": reduction, **factors}
+    if binary:
+        options["beta_eps"] = 0.3
+    expected = loss_of(kind)(logits, y, **options)
+    slope = with_gradient(lambda own: loss_of(kind)(own, y, **options).sum(), logits)[1]
+    value, own_slope = operation(kind, logits, y, method, reduction, **factors)
+    assert_close((value, own_slope), (expected, slope), **(EXACT if dtype is torch.float64 else SINGLE))
+
+
+@needs_operation
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda logits, y: (logits.T.contiguous().T, y),
+        lambda logits, y: (logits, y.T.contiguous().T),
+        lambda logits, y: (logits, y[:5]),
+        lambda logits, y: (logits, y.float()),
+        lambda logits, y: (logits.half(), y.half()),
+        lambda logits, y: (logits, y - 2.0),
+    ],
+    ids=["logits in another order", "targets in another order", "few targets", "other numbers", "half", "no targets"],
+)
+@pytest.mark.parametrize("kind", ["probabilities", "binary"])
+def test_the_operation_gives_no_number_for_what_it_is_not_for(kind, spoil):
+    logits, y = spoil(random(6, 4), targets(kind, 6, 4, torch.float64))
+    assert all(part.isnan().all() for part in operation(kind, logits, y, "variational", "mean"))
+
+
+@needs_operation
+def test_the_operation_gives_no_number_for_weights_that_do_not_fit():
+    logits, y = random(6, 4), targets("labels", 6, 4, torch.float64)
+    for weight in (torch.ones(3).double(), torch.ones(4)):
+        assert operation("labels", logits, y, "variational", "mean", weight=weight)[0].isnan()
+
+
+@needs_operation
+def test_the_operation_of_no_logits_is_that_of_an_empty_sum():
+    logits, y = random(0, 4), targets("labels", 0, 4, torch.float64)
+    sizes = {"sum": 0.0, "mean": math.nan}
+    for reduction, expected in sizes.items():
+        value, slope = operation("labels", logits, y, "variational", reduction)
+        assert_close(value, torch.tensor(expected).double(), equal_nan=True)
+        assert slope.shape == logits.shape
+    assert operation("labels", logits, y, "variational", "none")[0].shape == (0,)
+
+
+@needs_operation
+def test_the_operation_is_one_that_compilers_can_trace():
+    logits, y = random(6, 4), targets("soft binary", 6, 4, torch.float64)
+    given = logits, y, logits, logits, 0, _operators._FORMS["binary"], 0, 2, 0, 0.2, 0.3
+    torch.library.opcheck(torch.ops.gaussify.loss.default, given)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")

@@ -637,8 +637,16 @@ def difference_when_compiled(case: str) -> str:
     return ""
 
 
-def differences_when_compiled(cases: Iterable[str]) -> dict[str, str]:
-    run = subprocess.run([sys.executable, __file__, *cases], capture_output=True, text=True, check=True)
+WITHOUT_KERNELS = """
+import runpy, sys
+sys.modules["gaussify.nn._kernels"] = None
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def differences_when_compiled(cases: Iterable[str], *, has_kernels: bool = True) -> dict[str, str]:
+    program = [__file__] if has_kernels else ["-c", WITHOUT_KERNELS, __file__]
+    run = subprocess.run([sys.executable, *program, *cases], capture_output=True, text=True, check=True)
     return json.loads(run.stdout.splitlines()[-1])
 
 
@@ -699,6 +707,12 @@ def test_a_weight_may_be_learnt():
     assert torch.autograd.grad(loss(logits, LABELS), loss.weight)[0].abs().sum() > 0.0
 
 
+@pytest.mark.parametrize("share", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2, 3))])
+def test_compiled_losses_are_the_same_without_kernels(share):
+    cases = [*COMPILED, *REFUSED, *WITHIN_FUNCTIONS][share::4]
+    assert differences_when_compiled(cases, has_kernels=False) == dict.fromkeys(cases, "")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the default compiler needs one for C++")
 def test_the_default_compiler_gives_the_same():
@@ -707,7 +721,8 @@ def test_the_default_compiler_gives_the_same():
 
 if __name__ == "__main__":
     torch._dynamo.config.capture_dynamic_output_shape_ops = True  # for rows whose number is not known before
-    print(json.dumps({case: difference_when_compiled(case) for case in sys.argv[1:]}))
+    cases = [argument for argument in sys.argv[1:] if argument != __file__]
+    print(json.dumps({case: difference_when_compiled(case) for case in cases}))
 
 
 # --- modes of torch ------------------------------------------------------------------------------------------------

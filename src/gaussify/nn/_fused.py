@@ -25,8 +25,8 @@ else:
     HAS_KERNELS = HAS_ALL
 
 _CPU, _PLAIN = torch.device("cpu"), (Tensor, nn.Parameter)
-_AS_GIVEN, _ZERO_OR_ONE, _ON_CURVE = 4, 5, 6  # as _kernels.c has them, like these
-_KINDS = {"variational": 0, "laplace": 1, "moment": 2, "moment-ori": 3, "gauss": _AS_GIVEN}
+_AS_GIVEN, ZERO_OR_ONE, _ON_CURVE = 4, 5, 6  # as _kernels.c has them, like these
+KINDS = {"variational": 0, "laplace": 1, "moment": 2, "moment-ori": 3, "gauss": _AS_GIVEN}
 _NO_WEIGHTS = (0, 0, 0, 0)  # where they are and how many, of two kinds
 
 
@@ -154,7 +154,7 @@ def count_kernel(
     if method is LikelihoodMethod.GAUSS:  # the rest of which is for each row
         numbers = (0.0, 0.0, 1.0 / label_variance, 0.0, math.inf, 0.0)
     factor = 1.0 / n_rows if reduction == "mean" else 1.0
-    task = n_rows * n_classes, n_classes, n_inner, factor, kept, spread, _KINDS[method], *numbers
+    task = n_rows * n_classes, n_classes, n_inner, factor, kept, spread, KINDS[method], *numbers
     return Kernel(_kernels.targets, dtype is torch.float64, task, are_rows=True, is_sum=reduction != "none")
 
 
@@ -177,21 +177,42 @@ def binary_kernel(
     >>> kernel(torch.tensor([2.0, 1.0]), torch.tensor([0.0, 1.0]))  # 2 + log(2 pi)
     3.8379
     """
-    mean_0, precision_0, mean_1, precision_1 = map(float, gaussians)
-    numbers = mean_0, precision_0, math.log(precision_0), mean_1, precision_1, math.log(precision_1)
-    of_hard_labels = _logit_kernel(dtype, n, reduction, _ZERO_OR_ONE, numbers)
+    of_hard_labels = _logit_kernel(dtype, n, reduction, ZERO_OR_ONE, hard_numbers(gaussians))
 
     @cache
     def soft_kernel() -> tuple[Kernel, BetaCurve]:
         own = curve(dtype)  # whose numbers live as long as they are read
-        numbers = own.low_shift, own.high_shift, own.first_low, own.first_high, 0.0, 0.0
         pieces = own.coefficients.data_ptr(), own.coefficients.shape[1]
-        return _logit_kernel(dtype, n, reduction, _ON_CURVE, (*numbers, *pieces)), own
+        return _logit_kernel(dtype, n, reduction, _ON_CURVE, (*curve_numbers(own), *pieces)), own
 
     def of_soft_labels(*tensors: Any) -> float | None:
         return soft_kernel()[0](*tensors)
 
     return of_hard_labels._replace(otherwise=of_soft_labels)
+
+
+def hard_numbers(gaussians: BinaryGaussians) -> tuple[float, ...]:
+    """Return what a kernel has to know of the labels 0 and 1.
+
+    Examples
+    --------
+    >>> hard_numbers(BinaryGaussians(mean_0=-2.0, precision_0=1.0, mean_1=2.0, precision_1=1.0))
+    (-2.0, 1.0, 0.0, 2.0, 1.0, 0.0)
+    """
+    mean_0, precision_0, mean_1, precision_1 = map(float, gaussians)
+    return mean_0, precision_0, math.log(precision_0), mean_1, precision_1, math.log(precision_1)
+
+
+def curve_numbers(curve: BetaCurve) -> tuple[float, ...]:
+    """Return what a kernel has to know of labels on a curve, but for its coefficients.
+
+    Examples
+    --------
+    >>> from gaussify.nn._targets import beta_curve
+    >>> curve_numbers(beta_curve(0.1, 0.1, LikelihoodMethod.LAPLACE, torch.float32))
+    (0.1, 0.1, 3954.0, 3870.0, 0.0, 0.0)
+    """
+    return curve.low_shift, curve.high_shift, float(curve.first_low), float(curve.first_high), 0.0, 0.0
 
 
 def square_kernel(label_variance: float, dtype: torch.dtype, *, n: int, reduction: str) -> Kernel:

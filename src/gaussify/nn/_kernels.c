@@ -12,6 +12,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ enum { VARIATIONAL, LAPLACE, MOMENT, MOMENT_ORI, AS_GIVEN, ZERO_OR_ONE, ON_CURVE
 #define SHORT_SUM 496
 #define N_NUMBERS 6
 #define FEWEST 1e-30 /* counts of a row that are shared out */
+#define MOST_DIMENSIONS 64 /* of a tensor, as torch has it */
 
 /* What there is to do. Slopes, losses of each row or logit, and weights may be NULL. */
 typedef struct {
@@ -140,10 +142,15 @@ static void work_on(void *given)
 typedef void (*Parallel)(void (*)(void *), void *, unsigned, unsigned);
 static Parallel parallel;
 
+typedef struct {
+    unsigned n_threads;
+    int is_python; /* which has the interpreter to itself */
+} Caller;
+
 /* The sum over n rows, which cost as much as so many logits, some of them at once. Blocks are added in their order, so
  * that it does not depend on the threads. */
-static double total_of(BlockFunction of_block, const void *task, int64_t n, int64_t at_once, int64_t cost,
-                       unsigned n_threads, int *odd)
+static double total_of(BlockFunction of_block, const void *task, int64_t n, int64_t at_once, int64_t cost, Caller caller,
+                       int *odd)
 {
     if (n * cost <= 2 * BLOCK) /* without letting go of the interpreter, which may take longer to get back */
         return of_block(task, 0, n, odd);
@@ -154,18 +161,85 @@ static double total_of(BlockFunction of_block, const void *task, int64_t n, int6
     work.totals = malloc((size_t)work.n_blocks * sizeof(double));
     if (!work.totals)
         return of_block(task, 0, n, odd);
-    Py_BEGIN_ALLOW_THREADS
-    if (parallel && n_threads > 1)
-        parallel(work_on, &work, n_threads, 0);
+    PyThreadState *const interpreter = caller.is_python ? PyEval_SaveThread() : NULL;
+    if (parallel && caller.n_threads > 1)
+        parallel(work_on, &work, caller.n_threads, 0);
     else
         work_on(&work);
-    Py_END_ALLOW_THREADS
+    if (interpreter)
+        PyEval_RestoreThread(interpreter);
     double total = 0.0;
     for (int64_t block = 0; block < work.n_blocks; block++)
         total += work.totals[block];
     free(work.totals);
     *odd = atomic_load(&work.odd);
     return total;
+}
+
+/* --- losses ------------------------------------------------------------------------------------------------------- */
+
+/* The mean of the weights, and the sum of those of labels that are not ignored. */
+#define SUM_WEIGHTS(REAL)                                                                                              \
+    for (int32_t k = 0; k < task->n_classes; k++)                                                                      \
+        mean += (double)((const REAL *)task->weights)[k] / task->n_classes;                                            \
+    for (int64_t row = 0; row < task->n_rows; row++) {                                                                 \
+        const int64_t label = task->labels[row];                                                                       \
+        if (label != task->ignore_index && label >= 0 && label < task->n_classes) /* others will be seen later */      \
+            sum += (double)((const REAL *)task->weights)[label];                                                       \
+    }
+
+/* The same, or the number of labels that are not ignored. */
+static double weigh(LabelTask *task, int is_double)
+{
+    double mean = 0.0, sum = 0.0;
+    if (!task->weights) {
+        int64_t n_kept = 0;
+        for (int64_t row = 0; row < task->n_rows; row++)
+            n_kept += task->labels[row] != task->ignore_index;
+        sum = (double)n_kept;
+    } else if (is_double) {
+        SUM_WEIGHTS(double)
+    } else {
+        SUM_WEIGHTS(float)
+    }
+    task->spread_weight = task->kept < 1.0 ? (1.0 - task->kept) * mean : 0.0; /* of a mean that may be infinite */
+    return sum;
+}
+
+static double label_loss(LabelTask *task, int is_double, int is_mean, Caller caller, int *odd)
+{
+    const double sum_of_weights = weigh(task, is_double);
+    task->factor = is_mean ? 1.0 / sum_of_weights : 1.0;
+    BlockFunction of_block;
+    if (task->n_inner > 1)
+        of_block = is_double ? label_planes_double : label_planes_float;
+    else
+        of_block = is_double ? label_block_double : label_block_float;
+    const int64_t at_once = task->n_inner > 1 ? AT_ONCE : 1;
+    const double total = total_of(of_block, task, task->n_rows, at_once, task->n_classes, caller, odd);
+    return sum_of_weights != 0.0 || !is_mean ? total : NAN;
+}
+
+static double target_loss(const TargetTask *task, int is_double, Caller caller, int *odd)
+{
+    const int is_weighted = task->weights || task->positive_weights;
+    const int has_rows = task->n_classes && (is_weighted || task->losses || task->kind == AS_GIVEN);
+    const int64_t width = has_rows ? task->n_classes : 1;
+    BlockFunction of_block;
+    if (has_rows && task->n_inner > 1)
+        of_block = is_double ? plane_block_double : plane_block_float;
+    else if (has_rows && task->kind != AS_GIVEN && width <= SHORT_SUM / 4)
+        of_block = is_double ? short_row_block_double : short_row_block_float;
+    else if (has_rows)
+        of_block = is_double ? row_block_double : row_block_float;
+    else if (is_weighted)
+        of_block = is_double ? weighted_block_double : weighted_block_float;
+    else
+        of_block = is_double ? target_block_double : target_block_float;
+    const int is_costly = task->kind == MOMENT || task->kind == MOMENT_ORI || task->kind == ON_CURVE;
+    const int64_t cost = is_costly ? COSTLY * width : width;
+    const int64_t at_once = has_rows && task->n_inner > 1 ? AT_ONCE : 1;
+    return total_of(of_block, task, task->n / width, at_once, cost, caller, odd);
 }
 
 /* --- functions of Python ------------------------------------------------------------------------------------------ */
@@ -209,39 +283,11 @@ static PyObject *result(double total, int odd)
     return odd ? Py_NewRef(Py_None) : PyFloat_FromDouble(total);
 }
 
-/* The mean of the weights, and the sum of those of labels that are not ignored. */
-#define SUM_WEIGHTS(REAL)                                                                                              \
-    for (int32_t k = 0; k < task->n_classes; k++)                                                                      \
-        mean += (double)((const REAL *)task->weights)[k] / task->n_classes;                                            \
-    for (int64_t row = 0; row < task->n_rows; row++) {                                                                 \
-        const int64_t label = task->labels[row];                                                                       \
-        if (label != task->ignore_index && label >= 0 && label < task->n_classes) /* others will be seen later */      \
-            sum += (double)((const REAL *)task->weights)[label];                                                       \
-    }
-
-/* The same, or the number of labels that are not ignored. */
-static double weigh(LabelTask *task, int is_double)
-{
-    double mean = 0.0, sum = 0.0;
-    if (!task->weights) {
-        int64_t n_kept = 0;
-        for (int64_t row = 0; row < task->n_rows; row++)
-            n_kept += task->labels[row] != task->ignore_index;
-        sum = (double)n_kept;
-    } else if (is_double) {
-        SUM_WEIGHTS(double)
-    } else {
-        SUM_WEIGHTS(float)
-    }
-    task->spread_weight = task->kept < 1.0 ? (1.0 - task->kept) * mean : 0.0; /* of a mean that may be infinite */
-    return sum;
-}
-
 static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
 {
     Arguments arguments = {given, n_given};
     const int is_double = (int)integer(&arguments);
-    const unsigned n_threads = (unsigned)integer(&arguments);
+    const Caller caller = {.n_threads = (unsigned)integer(&arguments), .is_python = 1};
     LabelTask task;
     task.logits = address(&arguments);
     task.labels = address(&arguments);
@@ -266,24 +312,16 @@ static PyObject *labels(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
         return NULL;
     if (!task.logits || !task.labels || (n_weights && !task.weights)) /* of tensors without memory */
         return result(0.0, 1);
-    const double sum_of_weights = weigh(&task, is_double);
-    task.factor = is_mean ? 1.0 / sum_of_weights : 1.0;
     int odd = 0;
-    BlockFunction of_block;
-    if (task.n_inner > 1)
-        of_block = is_double ? label_planes_double : label_planes_float;
-    else
-        of_block = is_double ? label_block_double : label_block_float;
-    const double total = total_of(of_block, &task, task.n_rows, task.n_inner > 1 ? AT_ONCE : 1, task.n_classes,
-                                  n_threads, &odd);
-    return result(sum_of_weights != 0.0 || !is_mean ? total : NAN, odd);
+    const double total = label_loss(&task, is_double, is_mean, caller, &odd);
+    return result(total, odd);
 }
 
 static PyObject *targets(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
 {
     Arguments arguments = {given, n_given};
     const int is_double = (int)integer(&arguments);
-    const unsigned n_threads = (unsigned)integer(&arguments);
+    const Caller caller = {.n_threads = (unsigned)integer(&arguments), .is_python = 1};
     TargetTask task = {0};
     task.logits = address(&arguments);
     task.targets = address(&arguments);
@@ -311,31 +349,17 @@ static PyObject *targets(PyObject *Py_UNUSED(module), PyObject *const *given, Py
     if (!task.logits || !task.targets || (task.n_weights && !task.weights) ||
         (task.n_positive_weights && !task.positive_weights)) /* of tensors without memory */
         return result(0.0, 1);
-    const int is_weighted = task.weights || task.positive_weights;
-    const int has_rows = task.n_classes && (is_weighted || task.losses || task.kind == AS_GIVEN);
-    const int64_t width = has_rows ? task.n_classes : 1;
-    BlockFunction of_block;
-    if (has_rows && task.n_inner > 1)
-        of_block = is_double ? plane_block_double : plane_block_float;
-    else if (has_rows && task.kind != AS_GIVEN && width <= SHORT_SUM / 4)
-        of_block = is_double ? short_row_block_double : short_row_block_float;
-    else if (has_rows)
-        of_block = is_double ? row_block_double : row_block_float;
-    else if (is_weighted)
-        of_block = is_double ? weighted_block_double : weighted_block_float;
-    else
-        of_block = is_double ? target_block_double : target_block_float;
     int odd = 0;
-    const int is_costly = task.kind == MOMENT || task.kind == MOMENT_ORI || task.kind == ON_CURVE;
-    const int64_t cost = is_costly ? COSTLY * width : width;
-    const int64_t at_once = has_rows && task.n_inner > 1 ? AT_ONCE : 1;
-    const double total = total_of(of_block, &task, task.n / width, at_once, cost, n_threads, &odd);
+    const double total = target_loss(&task, is_double, caller, &odd);
     return result(total, odd);
 }
+
+#include "_operation.h"
 
 static PyMethodDef methods[] = {
     {"labels", (PyCFunction)(void (*)(void))labels, METH_FASTCALL, "Class indices."},
     {"targets", (PyCFunction)(void (*)(void))targets, METH_FASTCALL, "A number for each logit."},
+    {"implement", (PyCFunction)(void (*)(void))implement, METH_FASTCALL, "An operation of torch's."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 # Each returns the loss, or None where labels are not what it is for. It writes the derivative by logits to the address
 # of a slope, and what 'reduction="none"' returns to that of losses, unless these are 0, as those of weights may be. The
 # rest of the task is what _kernels.c reads, in order.
@@ -29,3 +31,10 @@ def targets(
     /,
     *task: float,
 ) -> float | None: ...
+
+# Makes an operation of torch's on the CPU of the same losses; False where this torch has no interface for that.
+# 'find' tells what options mean: of the form of targets, the method, alpha_eps, beta_eps, and whether in double, it
+# returns where the coefficients of a curve are and how many a piece has, and the numbers.
+def implement(
+    namespace: str, name: str, find: Callable[[int, int, float, float, int], tuple[float, ...]], /
+) -> bool: ...

@@ -176,18 +176,18 @@ def gamma_targets(
     if concentration.requires_grad:
         mean, precision = matched_gammas(concentration, method)
         return mean, precision, half_log_variance(precision).sum(-1)
-    mean, precision, log_precision = plain_gammas(concentration, method)
+    mean, precision, log_precision = _plain_gammas(concentration, method)
     return mean, precision, 0.5 * (concentration.shape[-1] * math.log(2.0 * math.pi) - log_precision.sum(-1))
 
 
-def plain_gammas(
+def _plain_gammas(
     concentration: Float[Tensor, "*n"], method: LikelihoodMethod
 ) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"], Float[Tensor, "*n"]]:
     """Return mean, precision and logarithm of the precision, without derivatives.
 
     Examples
     --------
-    >>> plain_gammas(torch.tensor([0.1, 1.1]), LikelihoodMethod.LAPLACE)
+    >>> _plain_gammas(torch.tensor([0.1, 1.1]), LikelihoodMethod.LAPLACE)
     (tensor([-2.3026,  0.0953]), tensor([0.1000, 1.1000]), tensor([-2.3026,  0.0953]))
     """
     if method is LikelihoodMethod.MOMENT:

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
 from gaussify.nn._choice import (
-    FLOATS,
     Reduction,
     are_logits,
     full_precision,
@@ -30,6 +30,7 @@ from gaussify.nn._choice import (
     shape_of_rows,
 )
 from gaussify.nn._fused import fused_loss
+from gaussify.nn._operators import compiled_binary_loss, compiled_class_loss
 from gaussify.nn._squared_error import label_errors, squared_errors
 from gaussify.nn._targets import (
     BinaryGaussians,
@@ -38,13 +39,6 @@ from gaussify.nn._targets import (
     beta_targets,
     gamma_targets,
     half_log_variance,
-)
-from gaussify.nn._traced import (
-    binary_constants,
-    class_constants,
-    traced_binary_loss,
-    traced_count_loss,
-    traced_label_loss,
 )
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
@@ -103,27 +97,16 @@ def matched_cross_entropy(
     if not (type(alpha_eps) is type(label_smoothing) is type(label_variance) is float):
         alpha_eps, label_smoothing, label_variance = _plain_numbers(alpha_eps, label_smoothing, label_variance)
     if type(alpha_eps) is type(label_smoothing) is type(label_variance) is float:
-        if torch.compiler.is_compiling():
-            constants = class_constants(alpha_eps, method, reduction, label_smoothing)
-            if (
-                constants is not None
-                and input.ndim > 1
-                and input.dtype in FLOATS
-                and input.shape[1] > 1
-                and (weight is None or (weight.shape == input.shape[1:2] and not weight.is_complex()))
-            ):
-                shape = input.shape[:1] + input.shape[2:]
-                is_index = isinstance(ignore_index, int) and abs(ignore_index) < 2**63
-                if target.dtype is torch.int64 and target.shape == shape and is_index:
-                    return traced_label_loss(input, target, weight, constants, ignore_index)
-                if target.dtype is input.dtype and target.shape == input.shape and not target.requires_grad:
-                    return traced_count_loss(input, target, weight, constants)
+        if is_compiling():
+            loss = None
+            if label_smoothing == 0.0:
+                loss = compiled_class_loss(input, target, weight, alpha_eps, method, ignore_index, reduction)
         else:
             options = alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance
             weights = () if weight is None else (weight,)
             loss = fused_loss(input, target, kernel_of_classes, _cross_entropy, options, weights)
-            if loss is not None:
-                return loss
+        if loss is not None:
+            return loss
     return _cross_entropy(
         input, target, alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance, weight
     )
@@ -179,7 +162,7 @@ def _cross_entropy(
     if not _are_classes(labels, n_classes) or 0 <= ignore_index < n_classes:
         is_kept = labels != ignore_index
         labels = torch.where(is_kept, labels, 0)
-        if labels.is_cpu and not torch.compiler.is_compiling():
+        if labels.is_cpu and not is_compiling():
             with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
                 as_labels(labels, n_classes=n_classes, owner=owner)
     losses = _label_losses(logits, labels, gaussians, weight, label_smoothing, how, is_kept=is_kept)
@@ -236,24 +219,18 @@ def matched_binary_cross_entropy_with_logits(
     if not (type(alpha_eps) is type(beta_eps) is type(label_variance) is float):
         alpha_eps, beta_eps, label_variance = _plain_numbers(alpha_eps, beta_eps, label_variance)
     if type(alpha_eps) is type(beta_eps) is type(label_variance) is float:
-        if torch.compiler.is_compiling():
-            if (
-                target.dtype is input.dtype
-                and target.shape == input.shape
-                and input.is_cpu
-                and not target.requires_grad
-                and _is_fixed_factor(weight, input)
-                and _is_fixed_factor(pos_weight, input)
+        if is_compiling():
+            loss = None
+            if (weight is None or _is_fixed_factor(weight, input)) and (
+                pos_weight is None or _is_fixed_factor(pos_weight, input)
             ):
-                constants = binary_constants(alpha_eps, beta_eps, method, reduction, input.dtype)
-                if constants is not None:
-                    return traced_binary_loss(input, target, weight, pos_weight, constants)
+                loss = compiled_binary_loss(input, target, weight, pos_weight, alpha_eps, beta_eps, method, reduction)
         else:
             options = alpha_eps, beta_eps, method, reduction, label_variance
             weights = () if weight is None and pos_weight is None else (weight, pos_weight)
             loss = fused_loss(input, target, kernel_of_binary, _binary_cross_entropy, options, weights)
-            if loss is not None:
-                return loss
+        if loss is not None:
+            return loss
     return _binary_cross_entropy(
         input, target, alpha_eps, beta_eps, method, reduction, label_variance, weight, pos_weight
     )
@@ -330,14 +307,14 @@ def _broadcasts(value: Tensor, logits: Tensor) -> bool:
     return value.ndim <= logits.ndim and all(own in (1, full) for own, full in ends)
 
 
-def _is_fixed_factor(value: Tensor | None, logits: Tensor) -> bool:
+def _is_fixed_factor(value: Tensor, logits: Tensor) -> bool:
     """Whether there is nothing to look out for: no derivative by it, nothing to be refused."""
-    return value is None or not (value.requires_grad or value.is_complex() or not _broadcasts(value, logits))
+    return not (value.requires_grad or value.is_complex()) and _broadcasts(value, logits)
 
 
 def _are_hard(target: Tensor, labels: Tensor) -> bool:
     """Whether all labels are known to be 0 or 1."""
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return not target.is_floating_point()
     with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
         return not labels.requires_grad and _are_0_or_1(labels)
@@ -385,7 +362,7 @@ def _binary_targets(
 
 def _are_classes(labels: Tensor, n_classes: int) -> bool:
     """Whether all labels are known to be classes, none to be ignored."""
-    if labels.is_cpu and not torch.compiler.is_compiling():
+    if labels.is_cpu and not is_compiling():
         with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at, or of no labels
             return _are_within(labels, 0.0, n_classes - 1.0)
     return False
@@ -431,7 +408,7 @@ def _reduced(losses: Tensor, how: Reduction, shape: Sequence[int]) -> Tensor:
 
 def _checked(values: Tensor, *, name: str, owner: str, minimum: float, maximum: float | None = None) -> Tensor:
     """Values, of which those out of their limits are refused, or NaN where they cannot be looked at."""
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return values  # a choice for each would cost a third of the loss
     top = _LARGEST if maximum is None else maximum
     with suppress(RuntimeError):  # within torch.vmap, or of no values
@@ -471,7 +448,7 @@ def _soft_counts(input: Tensor, target: Tensor, label_smoothing: float, *, owner
 
 def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Sequence[int] = ()) -> Any:
     """A float, or a tensor beside the logits that keeps its graph."""
-    if torch.compiler.is_compiling():  # where values cannot be looked at
+    if is_compiling():  # where values cannot be looked at
         return value.to(like) if isinstance(value, Tensor) else float(value)
     if type(value) is float and 0.0 < value < math.inf:  # which needs no tensor to be checked
         return value
