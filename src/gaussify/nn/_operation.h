@@ -30,6 +30,7 @@ static const char *const torch_names[] = {
 };
 #define N_TORCH (sizeof torch_names / sizeof *torch_names)
 _Static_assert(sizeof torch == N_TORCH * sizeof(void *), "a name for each function");
+#define MOST_CLASSES (1 << 30) /* which a kernel counts in 32 bits */
 #define TORCH_2_10 ((uint64_t)2 << 56 | (uint64_t)10 << 48)
 
 /* As _operators.py has them: arguments, forms of targets, reductions. */
@@ -237,7 +238,7 @@ static void operation(Value *values, uint64_t Py_UNUSED(n_values), uint64_t Py_U
     for (int i = 0; i < N_TENSORS; i++)
         if (i < WEIGHT || values[GIVEN] >> (i - WEIGHT) & 1) /* others are any tensor */
             is_good &= of_tensor((void *)values[i], &call.arrays[i]);
-    is_good &= dim <= MOST_DIMENSIONS && (call.form == BINARY || (dim > 1 && sizes[1] > 1));
+    is_good &= dim <= MOST_DIMENSIONS && (call.form == BINARY || (dim > 1 && sizes[1] > 1 && sizes[1] < MOST_CLASSES));
     if (is_good && call.form != BINARY) {
         call.n_classes = sizes[1];
         for (int64_t i = 2; i < dim; i++)
