@@ -24,7 +24,7 @@ from gaussify.nn._targets import (
 )
 from gaussify.nn._torch import are_functions_transformed
 
-_FORMS = {"labels": 0, "counts": 1, "binary": 2}  # of targets, as _kernels.c has them, like these
+_FORMS = {"labels": 0, "counts": 1, "binary": 2}  # of targets, as _operation.h has them, like these
 _REDUCTIONS = {Reduction.SUM: 0, Reduction.MEAN: 1, Reduction.NONE: 2}
 _METHODS = {number: LikelihoodMethod(word) for word, number in _fused.KINDS.items()}
 
