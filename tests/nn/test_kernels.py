@@ -532,6 +532,54 @@ def test_the_operation_gives_no_number_for_weights_that_do_not_fit():
 
 
 @needs_operation
+@dtypes
+@pytest.mark.parametrize("shape", [(7, 4), (40, 3, 5), (3, 50_000), (50_000,)], ids=str)
+def test_derivatives_are_scaled_by_one_factor_or_by_those_of_rows_or_logits(shape, dtype):
+    slope, scaled = random(*shape, dtype=dtype), torch.ops.gaussify.scaled
+    factors = [torch.tensor(3.0, dtype=dtype), random(*shape, seed=1, dtype=dtype)]
+    if len(shape) > 1:
+        factors.append(random(shape[0], *shape[2:], seed=2, dtype=dtype))
+    for own in factors:
+        expected = slope * (own.unsqueeze(1) if 0 < own.ndim < slope.ndim else own)
+        assert_close(scaled(slope, own), expected, rtol=0, atol=0)
+    assert scaled(slope, random(5, dtype=dtype)).isnan().all()
+    assert scaled(slope, factors[1].half()).isnan().all()
+
+
+@needs_operation
+def test_an_error_while_options_are_looked_up_reaches_whoever_compiles(monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_operators.LabelGaussians, "of_smoothed", stop)
+    with pytest.raises(KeyboardInterrupt):
+        _operators.compiled_class_loss(
+            random(6, 4), targets("labels", 6, 4, torch.float64), None, 0.123456, "laplace", -100, "mean"
+        )
+
+
+OUT_OF_MEMORY = """
+import resource, torch
+from gaussify.nn import _operators
+n = 20_000_000
+x = torch.zeros(n)
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + int({room} * 4 * n), resource.RLIM_INFINITY))
+loss, slope = torch.ops.gaussify.loss(x, x, x, x, 0, 2, 0, 2, 0, 0.1, 0.1)
+print(loss.isnan().all().item())
+"""
+
+
+@needs_operation
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory in use is told by Linux")
+@pytest.mark.parametrize("room", [0.5, 1.5])
+def test_the_operation_writes_nowhere_else_when_there_is_no_memory(room):
+    program = [sys.executable, "-c", OUT_OF_MEMORY.format(room=room)]
+    run = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert run.stdout.strip() == "True", run.stderr
+
+
+@needs_operation
 def test_the_operation_of_no_logits_is_that_of_an_empty_sum():
     logits, y = random(0, 4), targets("labels", 0, 4, torch.float64)
     sizes = {"sum": 0.0, "mean": math.nan}

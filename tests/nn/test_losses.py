@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -430,6 +431,27 @@ class OfSomePlaces(OfSomeRows):
         return self.loss(logits[..., places], y[..., places])
 
 
+class OfIndex(nn.Module):
+    """A loss whose index to be ignored is a number that a compiler does not know, such as a size."""
+
+    n_classes = 3
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        smoothed = matched_cross_entropy(logits, y, ignore_index=len(y), label_smoothing=0.1)  # by torch's operations
+        return smoothed + matched_cross_entropy(logits, y, ignore_index=len(y))
+
+
+class OwnTensor(Tensor):
+    """Of which the operations may be anything."""
+
+
+class OfSubclass(OfSomeRows):
+    """A loss of tensors of another class."""
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        return self.loss(logits.as_subclass(OwnTensor), y)
+
+
 DYNAMIC = WHOLE | {"dynamic": True}
 COMPILED = {  # each case: losses to compile, one after the other, with targets and options of torch.compile
     **{f"index-{method}": [(MatchedCrossEntropyLoss(3, 0.2, method), LABELS, WHOLE)] for method in ("moment", "gauss")},
@@ -559,6 +581,9 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
     "beyond-the-limits-of-kernels": [(MatchedCrossEntropyLoss(100, 1e-11), MANY_SOFT, WHOLE)],
     "integers-as-alpha-eps": [(MatchedCrossEntropyLoss(3, alpha_eps), LABELS, WHOLE) for alpha_eps in (1, 2, 3)],
     "learnt": [(MatchedCrossEntropyLoss(3, learnt(0.3, 0.1, 2.0)), LABELS, BROKEN)],
+    "index-given": [(OfIndex(), LABELS, DYNAMIC)],
+    "subclass": [(OfSubclass(MatchedCrossEntropyLoss(3)), LABELS, WHOLE)],
+    "subclass-binary": [(OfSubclass(MatchedBCEWithLogitsLoss()), SOFT_BINARY, WHOLE)],
     "learnt-binary": [(MatchedBCEWithLogitsLoss(learnt(0.3), learnt(0.2)), SOFT_BINARY, BROKEN)],
 }
 WRONG = {  # labels far out of their limits, and for kernels at all, whose compiled losses give no number
@@ -717,6 +742,32 @@ def test_compiled_losses_are_the_same_without_kernels(share):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the default compiler needs one for C++")
 def test_the_default_compiler_gives_the_same():
     assert differences_when_compiled(BY_DEFAULT) == dict.fromkeys(BY_DEFAULT, "")
+
+
+KEPT_GRAPH = """
+import torch
+from gaussify import MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
+for loss, y in [
+    (MatchedCrossEntropyLoss(5), torch.arange(64) % 5),
+    (MatchedCrossEntropyLoss(5), torch.rand(64, 5)),
+    (MatchedBCEWithLogitsLoss(), torch.rand(64, 5)),
+]:
+    logits = torch.randn(64, 5, requires_grad=True)
+    torch.compile(loss)(logits, y).backward()  # which puts a graph that is not kept into the compiler's cache
+    torch._dynamo.reset()
+    value = 3.0 * torch.compile(loss)(logits, y)
+    (expected,) = torch.autograd.grad(3.0 * loss(logits, y), logits)
+    for _ in range(3):
+        torch.testing.assert_close(torch.autograd.grad(value, logits, retain_graph=True)[0], expected)
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the default compiler needs one for C++")
+def test_backward_of_a_compiled_loss_may_be_called_again(tmp_path):
+    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    program = [sys.executable, "-c", KEPT_GRAPH]
+    run = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode == 0, run.stderr
 
 
 if __name__ == "__main__":

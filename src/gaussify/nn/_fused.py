@@ -25,7 +25,7 @@ else:
     HAS_KERNELS = HAS_ALL
 
 _CPU, _PLAIN = torch.device("cpu"), (Tensor, nn.Parameter)
-_AS_GIVEN, ZERO_OR_ONE, _ON_CURVE = 4, 5, 6  # as _kernels.c has them, like these
+_AS_GIVEN, _ZERO_OR_ONE, _ON_CURVE = 4, 5, 6  # as _kernels.c has them, like these
 KINDS = {"variational": 0, "laplace": 1, "moment": 2, "moment-ori": 3, "gauss": _AS_GIVEN}
 _NO_WEIGHTS = (0, 0, 0, 0)  # where they are and how many, of two kinds
 
@@ -177,7 +177,7 @@ def binary_kernel(
     >>> kernel(torch.tensor([2.0, 1.0]), torch.tensor([0.0, 1.0]))  # 2 + log(2 pi)
     3.8379
     """
-    of_hard_labels = _logit_kernel(dtype, n, reduction, ZERO_OR_ONE, hard_numbers(gaussians))
+    of_hard_labels = _logit_kernel(dtype, n, reduction, _ZERO_OR_ONE, hard_numbers(gaussians))
 
     @cache
     def soft_kernel() -> tuple[Kernel, BetaCurve]:

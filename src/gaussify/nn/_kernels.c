@@ -359,7 +359,8 @@ static PyObject *targets(PyObject *Py_UNUSED(module), PyObject *const *given, Py
 static PyMethodDef methods[] = {
     {"labels", (PyCFunction)(void (*)(void))labels, METH_FASTCALL, "Class indices."},
     {"targets", (PyCFunction)(void (*)(void))targets, METH_FASTCALL, "A number for each logit."},
-    {"implement", (PyCFunction)(void (*)(void))implement, METH_FASTCALL, "An operation of torch's."},
+    {"implement", (PyCFunction)(void (*)(void))implement, METH_FASTCALL, "Operations of torch's."},
+    {"prepare", (PyCFunction)(void (*)(void))prepare, METH_FASTCALL, "Options of an operation."},
     {NULL, NULL, 0, NULL},
 };
 

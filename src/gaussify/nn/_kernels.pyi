@@ -32,9 +32,8 @@ def targets(
     *task: float,
 ) -> float | None: ...
 
-# Makes an operation of torch's on the CPU of the same losses; False where this torch has no interface for that.
-# 'find' tells what options mean: of the form of targets, the method, alpha_eps, beta_eps, and whether in double, it
-# returns where the coefficients of a curve are and how many a piece has, and the numbers.
-def implement(
-    namespace: str, name: str, find: Callable[[int, int, float, float, int], tuple[float, ...]], /
-) -> bool: ...
+# Makes operations of torch's on the CPU, 'loss' and 'scaled'; False where this torch has no interface for that. 'find'
+# tells what options mean: of the form of targets, the method, alpha_eps, beta_eps, and whether in double, it returns
+# where the coefficients of a curve are and how many a piece has, and the numbers. 'prepare' asks it beforehand.
+def implement(namespace: str, find: Callable[[int, int, float, float, int], tuple[float | int, ...]], /) -> bool: ...
+def prepare(form: int, method: int, alpha_eps: float, beta_eps: float, is_double: int, /) -> None: ...

@@ -59,35 +59,64 @@ static const Meaning *known(const Value *options)
     return NULL;
 }
 
-/* Asked of Python once, and kept. */
+/* Asked of Python once, and kept; NULL with an error of Python's where there is no answer. */
 static const Meaning *found(const Value *options)
 {
-    const PyGILState_STATE state = PyGILState_Ensure();
     double alpha_eps, beta_eps;
     memcpy(&alpha_eps, &options[2], sizeof alpha_eps);
     memcpy(&beta_eps, &options[3], sizeof beta_eps);
     PyObject *answer = PyObject_CallFunction(find, "iiddi", (int)options[0], (int)options[1], alpha_eps, beta_eps,
                                              (int)options[4]);
-    Meaning *own = answer ? calloc(1, sizeof *own) : NULL;
+    if (!answer)
+        return NULL;
+    Meaning *own = calloc(1, sizeof *own);
     if (own) {
         memcpy(own->options, options, sizeof own->options);
         for (Py_ssize_t i = 0; i < PyTuple_Size(answer) - 2 && i < 2 * N_NUMBERS; i++)
             own->numbers[i] = PyFloat_AsDouble(PyTuple_GetItem(answer, i + 2));
         own->coefficients = PyLong_AsVoidPtr(PyTuple_GetItem(answer, 0));
         own->n_nodes = PyLong_AsLongLong(PyTuple_GetItem(answer, 1));
-        if (!PyErr_Occurred()) {
-            own->others = atomic_load(&meanings);
-            atomic_store(&meanings, own);
-        } else {
+        if (PyErr_Occurred()) {
             free(own);
             own = NULL;
+        } else {
+            own->others = atomic_load(&meanings);
+            atomic_store(&meanings, own);
         }
+    } else {
+        PyErr_NoMemory();
     }
-    if (PyErr_Occurred())
+    Py_DECREF(answer);
+    return own;
+}
+
+/* The same from within the operation, for graphs that were compiled in another process. */
+static const Meaning *found_late(const Value *options)
+{
+    const PyGILState_STATE state = PyGILState_Ensure();
+    const Meaning *own = found(options);
+    if (!own)
         PyErr_WriteUnraisable(find);
-    Py_XDECREF(answer);
     PyGILState_Release(state);
     return own;
+}
+
+/* Look up what options mean before the operation does. */
+static PyObject *prepare(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
+{
+    Arguments arguments = {given, n_given};
+    Value options[5];
+    for (int i = 0; i < 5; i++) {
+        if (i == 2 || i == 3) {
+            const double own = number(&arguments);
+            memcpy(&options[i], &own, sizeof own);
+        } else {
+            options[i] = (Value)integer(&arguments);
+        }
+    }
+    if (PyErr_Occurred() || !(known(options) || found(options)))
+        return NULL;
+    return Py_NewRef(Py_None);
 }
 
 typedef struct {
@@ -117,9 +146,9 @@ static void *new_tensor(int64_t dim, const int64_t *sizes, int64_t without, Arra
         stride *= own[i] > 1 ? own[i] : 1;
     }
     void *tensor = NULL;
-    if (torch.new_tensor(n, own, strides, array->dtype, torch.cpu(), 0, &tensor))
-        torch.new_tensor(0, own, strides, array->dtype, torch.cpu(), 0, &tensor);
-    of_tensor(tensor, array);
+    if (!torch.new_tensor(n, own, strides, array->dtype, torch.cpu(), 0, &tensor) ||
+        !torch.new_tensor(0, own, strides, array->dtype, torch.cpu(), 0, &tensor))
+        of_tensor(tensor, array);
     return tensor;
 }
 
@@ -151,7 +180,8 @@ static int fit(const Call *call)
         if (weights.at && !(weights.dtype == dtype && is_one_each))
             return 0;
     }
-    return call->slope.n == n && call->arrays[LOGITS].dtype == dtype &&
+    const int64_t n_losses = call->reduction != NONE ? 1 : call->n_classes ? n / call->n_classes : n;
+    return call->slope.n == n && call->loss.n == n_losses && call->arrays[LOGITS].dtype == dtype &&
            call->arrays[TARGET].n == (call->form == LABELS ? n / call->n_classes : n) &&
            call->arrays[TARGET].dtype == (call->form == LABELS ? torch.int64() : dtype);
 }
@@ -217,7 +247,7 @@ static int write_loss(Call *call, const Value *options)
         return 1;
     }
     call->meaning = known(options);
-    if (!call->meaning && !(call->meaning = found(options)))
+    if (!call->meaning && !(call->meaning = found_late(options)))
         return 0;
     int odd = 0;
     const double total = call->form == LABELS ? loss_of_labels(call, &odd) : loss_of_targets(call, &odd);
@@ -228,7 +258,7 @@ static int write_loss(Call *call, const Value *options)
 
 /* Return the loss and its derivative by logits; no numbers where labels are not what they should be, or tensors not in
  * order, which _operators.py sees to. */
-static void operation(Value *values, uint64_t Py_UNUSED(n_values), uint64_t Py_UNUSED(n_results))
+static void loss_operation(Value *values, uint64_t Py_UNUSED(n_values), uint64_t Py_UNUSED(n_results))
 {
     void *const logits = (void *)values[LOGITS];
     Call call = {.form = (int64_t)values[FORM], .reduction = (int64_t)values[REDUCTION], .n_inner = 1};
@@ -238,7 +268,8 @@ static void operation(Value *values, uint64_t Py_UNUSED(n_values), uint64_t Py_U
     for (int i = 0; i < N_TENSORS; i++)
         if (i < WEIGHT || values[GIVEN] >> (i - WEIGHT) & 1) /* others are any tensor */
             is_good &= of_tensor((void *)values[i], &call.arrays[i]);
-    is_good &= dim <= MOST_DIMENSIONS && (call.form == BINARY || (dim > 1 && sizes[1] > 1 && sizes[1] < MOST_CLASSES));
+    is_good = is_good && dim <= MOST_DIMENSIONS &&
+              (call.form == BINARY || (dim > 1 && sizes[1] > 1 && sizes[1] < MOST_CLASSES));
     if (is_good && call.form != BINARY) {
         call.n_classes = sizes[1];
         for (int64_t i = 2; i < dim; i++)
@@ -259,14 +290,84 @@ static void operation(Value *values, uint64_t Py_UNUSED(n_values), uint64_t Py_U
     values[1] = (Value)slope;
 }
 
-/* Make the operation what the given one of torch's does on the CPU; False where torch has no such interface. */
+/* The derivative of a loss times what comes from behind it: one number, one for each logit, or for each row. */
+typedef struct {
+    const void *slope, *factors;
+    void *result;
+    int64_t n_classes, n_inner; /* of slopes (n, n_classes, n_inner) and factors (n, n_inner); or 0 */
+    int is_double, is_one;
+} ScaleTask;
+
+#define SCALE(REAL)                                                                                                    \
+    const REAL *restrict slope = task->slope, *restrict factors = task->factors;                                       \
+    REAL *restrict result = task->result;                                                                              \
+    if (!task->n_classes) {                                                                                            \
+        for (int64_t i = start; i < stop; i++)                                                                         \
+            result[i] = slope[i] * factors[task->is_one ? 0 : i];                                                      \
+        return 0.0;                                                                                                    \
+    }                                                                                                                  \
+    for (int64_t row = start; row < stop; row++)                                                                       \
+        for (int64_t k = 0; k < task->n_classes; k++)                                                                  \
+            for (int64_t j = 0; j < task->n_inner; j++) {                                                              \
+                const int64_t at = (row * task->n_classes + k) * task->n_inner + j;                                    \
+                result[at] = slope[at] * factors[row * task->n_inner + j];                                             \
+            }
+
+CLONES static double scale_block(const void *given, int64_t start, int64_t stop, int *Py_UNUSED(odd))
+{
+    const ScaleTask *const task = given;
+    if (task->is_double) {
+        SCALE(double)
+    } else {
+        SCALE(float)
+    }
+    return 0.0;
+}
+
+/* An operation of its own, since compilers would write the product over the derivative, which a graph that is kept may
+ * need again. */
+static void scale_operation(Value *values, uint64_t Py_UNUSED(n_values), uint64_t Py_UNUSED(n_results))
+{
+    Array slope = {0}, factors = {0}, result = {0};
+    int64_t dim = 0, *sizes = NULL;
+    Caller caller = {.n_threads = 1, .is_python = 0};
+    int is_good = of_tensor((void *)values[0], &slope) && of_tensor((void *)values[1], &factors) &&
+                  !torch.dim((void *)values[0], &dim) && !torch.sizes((void *)values[0], &sizes) &&
+                  !torch.n_threads(&caller.n_threads) && dim <= MOST_DIMENSIONS && slope.dtype == factors.dtype &&
+                  (slope.dtype == torch.float32() || slope.dtype == torch.float64());
+    const int is_double = slope.dtype == torch.float64();
+    result.dtype = is_double ? torch.float64() : torch.float32();
+    void *const tensor = new_tensor(is_good ? dim : 0, sizes, -1, &result);
+    ScaleTask task = {.slope = slope.at, .factors = factors.at, .result = result.at, .is_double = is_double};
+    task.is_one = factors.n == 1;
+    int64_t n_rows = slope.n, width = 1;
+    if (is_good && !task.is_one && factors.n != slope.n) {
+        is_good = dim > 1 && factors.n * sizes[1] == slope.n;
+        task.n_classes = is_good ? sizes[1] : 0;
+        task.n_inner = 1;
+        for (int64_t i = 2; is_good && i < dim; i++)
+            task.n_inner *= sizes[i];
+        width = task.n_classes * task.n_inner;
+        n_rows = width ? slope.n / width : 0;
+    }
+    int odd = 0;
+    if (is_good && result.n == slope.n && slope.n)
+        total_of(scale_block, &task, n_rows, 1, width, caller, &odd);
+    else
+        fill(result, NAN);
+    for (int i = 0; i < 2; i++)
+        torch.delete_tensor((void *)values[i]);
+    values[0] = (Value)tensor;
+}
+
+/* Make the operations 'loss' and 'scaled' of a namespace what torch does on the CPU; False where torch has no such
+ * interface. */
 static PyObject *implement(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t n_given)
 {
-    if (n_given != 3)
-        return PyErr_Format(PyExc_TypeError, "a namespace, a name and a function are needed; got %zd arguments", n_given);
+    if (n_given != 2)
+        return PyErr_Format(PyExc_TypeError, "a namespace and a function are needed; got %zd arguments", n_given);
     const char *const namespace = PyUnicode_AsUTF8AndSize(given[0], NULL);
-    const char *const name = PyUnicode_AsUTF8AndSize(given[1], NULL);
-    if (!namespace || !name)
+    if (!namespace)
         return NULL;
     void *const loaded = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
     void *functions[N_TORCH] = {NULL};
@@ -274,9 +375,10 @@ static PyObject *implement(PyObject *Py_UNUSED(module), PyObject *const *given, 
         if (!loaded || !(functions[i] = dlsym(loaded, torch_names[i])))
             return Py_NewRef(Py_False);
     memcpy(&torch, functions, sizeof torch);
-    find = Py_NewRef(given[2]);
+    find = Py_NewRef(given[1]);
     void *library = NULL; /* which stays, as what is loaded does */
     const int failed = torch.new_library(namespace, "CPU", __FILE__, __LINE__, &library) ||
-                       torch.implement(library, name, operation, TORCH_2_10);
+                       torch.implement(library, "loss", loss_operation, TORCH_2_10) ||
+                       torch.implement(library, "scaled", scale_operation, TORCH_2_10);
     return Py_NewRef(failed ? Py_False : Py_True);
 }

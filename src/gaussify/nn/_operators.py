@@ -28,12 +28,14 @@ _FORMS = {"labels": 0, "counts": 1, "binary": 2}  # of targets, as _operation.h 
 _REDUCTIONS = {Reduction.SUM: 0, Reduction.MEAN: 1, Reduction.NONE: 2}
 _METHODS = {number: LikelihoodMethod(word) for word, number in _fused.KINDS.items()}
 
+_TAGS = [torch.Tag.needs_exact_strides, torch.Tag.pt2_compliant_tag]
 _LIBRARY = torch.library.Library("gaussify", "FRAGMENT")
 _LIBRARY.define(
     "loss(Tensor logits, Tensor target, Tensor weight, Tensor pos_weight, int given, int form, int method, "
     "int reduction, int ignore_index, float alpha_eps, float beta_eps) -> (Tensor loss, Tensor slope)",
-    tags=[torch.Tag.needs_exact_strides],
+    tags=_TAGS,
 )
+_LIBRARY.define("scaled(Tensor slope, Tensor factors) -> Tensor", tags=_TAGS)
 
 
 @torch.library.register_fake("gaussify::loss", lib=_LIBRARY)
@@ -44,7 +46,12 @@ def _(logits: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return logits.new_empty(shape if is_kept else ()), logits.new_empty(logits.shape)
 
 
-_operation = torch.ops.gaussify.loss.default
+@torch.library.register_fake("gaussify::scaled", lib=_LIBRARY)
+def _(slope: Tensor, factors: Tensor) -> Tensor:
+    return slope.new_empty(slope.shape)
+
+
+_operation, _scaled = torch.ops.gaussify.loss.default, torch.ops.gaussify.scaled.default
 
 
 class _Loss(torch.autograd.Function):
@@ -64,7 +71,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
-        return slope * (grad.unsqueeze(1) if 0 < grad.ndim < slope.ndim else grad), *(None,) * 9
+        return _scaled(slope, grad.contiguous()), *(None,) * 9
 
 
 def _meaning(form: int, method: int, alpha_eps: float, beta_eps: float, is_double: int) -> tuple[float | int, ...]:
@@ -87,17 +94,18 @@ HAS_OPERATION = False
 if _fused.HAS_KERNELS:
     from gaussify.nn import _kernels
 
-    HAS_OPERATION = _kernels.implement("gaussify", "loss", _meaning)
+    HAS_OPERATION = _kernels.implement("gaussify", _meaning)
 
 
 @is_constant
 def _options(
-    form: str, dtype: torch.dtype, method: str, reduction: str, *concentrations: str
+    form: str, dtype: torch.dtype, method: str, reduction: str, alpha_eps: str, beta_eps: str
 ) -> tuple[int, int, int] | None:
     """Form, method and reduction as the operation has them, or None where it is not for them.
 
     Concentrations come as their digits (``hex``), which a compiler takes for constants.
     """
+    alpha, beta = float.fromhex(alpha_eps), float.fromhex(beta_eps)
     are_usual = (
         HAS_OPERATION
         and not torch.compiler.is_exporting()  # to where there is no such operation
@@ -106,9 +114,13 @@ def _options(
         and method in (BETA_METHODS if form == "binary" else list(LikelihoodMethod))
         and method != LikelihoodMethod.GAUSS
         and reduction in list(Reduction)
-        and are_within(SQUARES, *map(float.fromhex, concentrations))
+        and are_within(SQUARES, alpha, beta)
     )
-    return (_FORMS[form], _fused.KINDS[method], _REDUCTIONS[Reduction(reduction)]) if are_usual else None
+    if not are_usual:
+        return None
+    own_form, kind = _FORMS[form], _fused.KINDS[method]
+    _kernels.prepare(own_form, kind, alpha, beta, dtype is torch.float64)
+    return own_form, kind, _REDUCTIONS[Reduction(reduction)]
 
 
 # What follows is traced with as few names as can be, since compiled code checks each with every call.
@@ -130,6 +142,8 @@ def compiled_class_loss(
     >>> compiled_class_loss(torch.tensor([[0.0, 2.0]]), torch.tensor([1]), None, 1.0, "laplace", -100, "mean")
     tensor(3.2)
     """
+    if type(logits) is not Tensor or type(target) is not Tensor:  # but a class with ways of its own
+        return None
     if logits.ndim < 2 or not logits.is_cpu or logits.shape[1] < 2:
         return None
     form = None
@@ -142,7 +156,7 @@ def compiled_class_loss(
         return None
     if weight is not None and (weight.shape != logits.shape[1:2] or weight.requires_grad or weight.is_complex()):
         return None
-    options = _options(form, logits.dtype, method, reduction, alpha_eps.hex())
+    options = _options(form, logits.dtype, method, reduction, alpha_eps.hex(), alpha_eps.hex())
     if options is None:
         return None
     if weight is not None:
@@ -172,6 +186,8 @@ def compiled_binary_loss(
     >>> compiled_binary_loss(logits, y, None, None, 0.1, 0.1, "variational", "mean")
     tensor(3.1774)
     """
+    if type(logits) is not Tensor or type(target) is not Tensor:
+        return None
     if target.dtype is not logits.dtype or target.shape != logits.shape or target.requires_grad or not logits.is_cpu:
         return None
     options = _options("binary", logits.dtype, method, reduction, alpha_eps.hex(), beta_eps.hex())

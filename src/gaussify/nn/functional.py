@@ -467,7 +467,7 @@ def check_tensors(owner: str, **parts: Any) -> None:
 
 def check_index(ignore_index: Any, *, owner: str) -> None:
     """Refuse an index that is not a whole number."""
-    if not hasattr(ignore_index, "__index__"):
+    if not (isinstance(ignore_index, int) or hasattr(ignore_index, "__index__")):  # compilers know the first
         raise InvalidArgumentError(f"The 'ignore_index' parameter of {owner} must be an int; got {ignore_index!r}.")
 
 
