@@ -27,6 +27,7 @@ from gaussify.experiments._network_results import (
     summarise_mnist,
 )
 from gaussify.experiments._networks import (
+    ALPHA_EPS,
     METHODS,
     MNISTNet,
     ResNet18,
@@ -169,7 +170,7 @@ _MNIST: Settings = {
     "n_test": None,
     "n_fit": 10_000,
     "n_seeds": 1,
-    "alpha_eps": [0.01, 0.05, 0.1, 0.2],
+    "alpha_eps": ALPHA_EPS,
 }
 register(
     Experiment(
@@ -186,7 +187,7 @@ register(
                 "alpha_eps": [0.1],
             },
             "laptop": {**_MNIST, "width": 0.5, "n_epochs": 8, "n_train": 10_000, "n_fit": 5000},
-            "paper": {**_MNIST, "n_fit": None, "n_seeds": 5, "alpha_eps": [0.001, 0.01, 0.05, 0.1, 0.2, 0.5]},
+            "paper": {**_MNIST, "n_fit": None, "n_seeds": 5},
         },
         tasks=seeded_tasks,
         check=_images,

@@ -23,7 +23,7 @@ from gaussify import datasets, metrics
 from gaussify._optional import import_optional
 from gaussify.exceptions import GaussifyError, MissingDependencyError
 from gaussify.experiments._network_results import draw_imdb, summarise_imdb
-from gaussify.experiments._networks import describe, made, note, seeded_tasks
+from gaussify.experiments._networks import ALPHA_EPS, describe, made, note, seeded_tasks
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
 from gaussify.experiments._training import Recipe, checkpoint_folder, outputs_of, train
@@ -242,7 +242,7 @@ _COMMON: Settings = {
     "batch_size": 16,
     "rate": 1e-4,
     "weight_decay": 0.01,
-    "alpha_eps": [0.05, 0.1, 0.2],
+    "alpha_eps": ALPHA_EPS,
     "n_seeds": 1,
 }
 register(
@@ -270,7 +270,6 @@ register(
                 "n_test": 10_000,
                 "n_fit": None,
                 "rate": 5e-5,
-                "alpha_eps": [0.001, 0.01, 0.05, 0.1, 0.2, 0.5],
                 "n_seeds": 5,
             },
         },

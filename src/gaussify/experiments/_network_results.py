@@ -224,8 +224,9 @@ def draw_imdb(records: list[Record], folder: Path) -> None:
                     at, mean, error = zip(*means, strict=True)
                     axis.errorbar(at, mean, error, fmt="o-", ms=4, capsize=2, **look)
             axis.set(xlabel="alpha_eps", ylabel=label, xscale="log")
+            axis.set_xticks(sorted({float(r["alpha_eps"]) for r in records if r["alpha_eps"] is not None}))
             axis.xaxis.set_major_formatter("{x:g}")
-            axis.xaxis.set_minor_formatter("")
+            axis.minorticks_off()
         axes[0, 0].legend(fontsize=7)
 
 

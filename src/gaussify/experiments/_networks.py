@@ -14,6 +14,7 @@ from gaussify.experiments._results import Record
 
 METHODS = ("exact", "gauss", "moment-ori", "moment", "laplace", "variational")
 _MATCHED = METHODS[2:]
+ALPHA_EPS = [0.001, 0.01, 0.05, 0.1, 0.2, 0.5]  # ours, where the paper does not say which it tried
 Network = TypeVar("Network", bound=nn.Module)
 # Of the pixels of all training images of CIFAR-10, by channel.
 _PIXEL_MEAN = (125.30691805, 122.95039414, 113.86538318)

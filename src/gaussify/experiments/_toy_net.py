@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gaussify import datasets
 from gaussify.experiments._network_results import chosen, summary
-from gaussify.experiments._networks import METHODS, loss_of, made, scores, seeded_tasks
+from gaussify.experiments._networks import ALPHA_EPS, METHODS, loss_of, made, scores, seeded_tasks
 from gaussify.experiments._plane import N_CLASSES, draw_plane, grid, plane_records
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
@@ -74,7 +74,7 @@ def _draw(records: list[Record], folder: Path) -> None:
         )
 
 
-_COMMON = {"n_test": 4000, "rate": 0.01, "weight_decay": 1e-4, "alpha_eps": [0.01, 0.05, 0.1, 0.2], "n_grid": 40}
+_COMMON = {"n_test": 4000, "rate": 0.01, "weight_decay": 1e-4, "alpha_eps": ALPHA_EPS, "n_grid": 40}
 register(
     Experiment(
         name="toy-net",
