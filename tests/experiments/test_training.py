@@ -1,9 +1,11 @@
 import pytest
 import torch
+from rich.progress import Progress
 from torch import nn
 
 from gaussify import datasets
 from gaussify.exceptions import GaussifyError
+from gaussify.experiments._bars import bars_in
 from gaussify.experiments._training import Recipe, checkpoint_folder, steps_down, train, warm_cosine
 
 X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
@@ -55,6 +57,20 @@ def test_a_run_that_was_killed_ends_with_the_same_weights_and_records(kind, tmp_
     assert [record["zero"] for record in again] == pytest.approx([record["zero"] for record in history], rel=1e-4)
     assert [list(record) for record in again] == [["loss", "accuracy", "zero", "seconds"]] * 4
     assert history[-1]["loss"] < history[0]["loss"]
+
+
+def test_a_bar_shows_the_steps_that_are_left_and_goes(tmp_path):
+    steps = []
+
+    def kill(line):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run("adam", tmp_path, kill)
+    with Progress(disable=True) as progress, bars_in(progress):
+        run("adam", tmp_path, lambda line: steps.append([(bar.completed, bar.total) for bar in progress.tasks]))
+        assert steps == [[(8, 16)], [(12, 16)], [(16, 16)]]
+        assert not progress.tasks
 
 
 def test_checkpoints_may_be_rare(tmp_path):

@@ -104,15 +104,14 @@ def backbone_of(name: str) -> Backbone:
         return tokeniser(texts, return_tensors="pt", **options)["input_ids"]
 
     def make() -> nn.Module:
-        options = {"add_pooling_layer": False} if name == "minilm" else {}
-        return _pretrained(transformers.AutoModel, source, **options)
+        return _pretrained(transformers.AutoModel, source)
 
     return Backbone(make, tokenise, "first" if "distilbert" in name else "all")
 
 
-def _pretrained(kind: Any, source: str, **options: Any) -> Any:
+def _pretrained(kind: Any, source: str) -> Any:
     try:
-        return kind.from_pretrained(source, **options)
+        return kind.from_pretrained(source)
     except OSError as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise GaussifyError(

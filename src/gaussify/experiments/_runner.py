@@ -32,6 +32,7 @@ from rich.progress import (
 )
 
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
+from gaussify.experiments._bars import bars_in
 from gaussify.experiments._registry import Experiment, Settings, Task, look_up
 from gaussify.experiments._results import (
     Record,
@@ -329,18 +330,17 @@ def _progress(console: Console, name: str, n_tasks: int) -> Iterator[Callable[[T
         yield line
         return
     columns = (
-        TextColumn(name),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=n_tasks)
+    with Progress(*columns, console=console) as progress, bars_in(progress):
+        bar = progress.add_task(name, total=n_tasks)
 
         def advance(task: Task, seconds: float | None) -> None:
-            progress.update(bar, description=_words(task), advance=0 if seconds is None else 1)
+            progress.update(bar, description=f"{name} {_words(task)}", advance=0 if seconds is None else 1)
 
         yield advance
 

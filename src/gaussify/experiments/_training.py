@@ -18,6 +18,7 @@ from gaussify import datasets
 from gaussify._persistence import read_model, write_model
 from gaussify.datasets._files import write_bytes
 from gaussify.exceptions import GaussifyError, ModelFileError
+from gaussify.experiments._bars import bar_of
 from gaussify.experiments._results import Record
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -112,32 +113,35 @@ def train(
     border
         Of one logit, above which the label is 1.
     report
-        Called with a line after each epoch.
+        Called with a line after each epoch; on a terminal, a bar shows its steps.
     seconds_between
         Checkpoints, at least.
     """
-    path = folder / CHECKPOINT
+    path, n_steps = folder / CHECKPOINT, math.ceil(len(inputs) / recipe.batch_size)
     with on_accelerator(network) as device:
         history, saved = _restore(path, network, optimiser, report), time.perf_counter()
-        for epoch in range(len(history), recipe.n_epochs):
-            start = time.perf_counter()
-            total_loss, n_right = _train_epoch(network, loss, optimiser, inputs, labels, recipe, epoch, border, device)
-            record: Record = {"loss": total_loss / len(inputs), "accuracy": n_right / len(inputs)}
-            seconds = time.perf_counter() - start
-            if not math.isfinite(total_loss):
-                raise GaussifyError(
-                    f"The loss of {name} is {total_loss} in epoch {epoch + 1}: the learning rate is too high."
+        with bar_of(name, recipe.n_epochs * n_steps, len(history) * n_steps) as advance:
+            for epoch in range(len(history), recipe.n_epochs):
+                start = time.perf_counter()
+                total_loss, n_right = _train_epoch(
+                    network, loss, optimiser, inputs, labels, recipe, epoch, border, device, advance
                 )
-            if look is not None:
-                network.eval()
-                with torch.no_grad():
-                    record |= look(network)
-            history.append(record | {"seconds": seconds})
-            if time.perf_counter() - saved >= seconds_between:
-                _save(path, network, optimiser, history)
-                saved = time.perf_counter()
-            scores = ", ".join(f"{key} {value:.4f}" for key, value in record.items())
-            report(f"{name} epoch {epoch + 1}/{recipe.n_epochs}: {scores}, {seconds:.1f} s")
+                record: Record = {"loss": total_loss / len(inputs), "accuracy": n_right / len(inputs)}
+                seconds = time.perf_counter() - start
+                if not math.isfinite(total_loss):
+                    raise GaussifyError(
+                        f"The loss of {name} is {total_loss} in epoch {epoch + 1}: the learning rate is too high."
+                    )
+                if look is not None:
+                    network.eval()
+                    with torch.no_grad():
+                        record |= look(network)
+                history.append(record | {"seconds": seconds})
+                if time.perf_counter() - saved >= seconds_between:
+                    _save(path, network, optimiser, history)
+                    saved = time.perf_counter()
+                scores = ", ".join(f"{key} {value:.4f}" for key, value in record.items())
+                report(f"{name} epoch {epoch + 1}/{recipe.n_epochs}: {scores}, {seconds:.1f} s")
     network.eval()
     return history
 
@@ -152,6 +156,7 @@ def _train_epoch(
     epoch: int,
     border: float,
     device: torch.device,
+    advance: Callable[[], None],
 ) -> tuple[float, int]:
     """The sum of losses, and how many rows were right as they came."""
     seed = recipe.seed + _EPOCH_SEED * (epoch + 1)
@@ -173,6 +178,7 @@ def _train_epoch(
             optimiser.step()
             total_loss += value.item() * len(rows)
             n_right += int((decide(outputs, border) == own_labels).sum())
+            advance()
     return total_loss, n_right
 
 
