@@ -306,7 +306,7 @@ def check_distribution(distribution: object, *, owner: str) -> Distribution:
 
 def _refuse(bad: Tensor, values: Tensor, allowed: str) -> None:
     """Raise ``allowed`` with the first bad value and where it stands."""
-    if not bool(bad.any()):
+    if bad.is_meta or not bool(bad.any()):  # of no memory, there is nothing to be looked at
         return
     index = tuple(bad.nonzero()[0].tolist())
     came = f"{values[index].item():g}"

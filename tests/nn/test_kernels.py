@@ -1,6 +1,7 @@
 """Kernels in C against the same losses by torch's operations, and whatever must not reach them."""
 
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -529,6 +530,25 @@ def test_the_operation_gives_no_number_for_weights_that_do_not_fit():
     logits, y = random(6, 4), targets("labels", 6, 4, torch.float64)
     for weight in (torch.ones(3).double(), torch.ones(4)):
         assert operation("labels", logits, y, "variational", "mean", weight=weight)[0].isnan()
+
+
+@needs_operation
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell how much memory is taken")
+def test_the_operations_keep_no_tensors():
+    def pages():
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    def call():
+        logits, counts, factors = (torch.rand(500, 2000) for _ in range(3))  # 4 MB each
+        _, slope = operation("probabilities", logits, counts, "laplace", "none")
+        torch.ops.gaussify.scaled(slope, factors)
+
+    for _ in range(5):
+        call()
+    before = pages()
+    for _ in range(40):
+        call()
+    assert (pages() - before) * os.sysconf("SC_PAGE_SIZE") < 40e6
 
 
 @needs_operation

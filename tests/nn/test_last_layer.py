@@ -190,6 +190,24 @@ def test_the_same_weights_in_another_network_are_told_apart(rows, tmp_path):
     assert torch.equal(LastLayer.load(tmp_path / "model", InputsOf(tanh)).predict_proba(X), model.predict_proba(X))
 
 
+def test_buffers_that_are_not_saved_tell_networks_apart(rows, tmp_path):
+    class Scaled(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.register_buffer("factor", torch.tensor(factor), persistent=False)
+
+        def forward(self, x):
+            return (self.factor * x).tanh()
+
+    X, y = rows
+    model = LastLayer(Scaled(1.0), N_CLASSES).fit(X, y, cache=tmp_path / "features")
+    model.save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match="another network"):
+        LastLayer.load(tmp_path / "model", Scaled(5.0))
+    other = LastLayer(Scaled(5.0), N_CLASSES).fit(X, y, cache=tmp_path / "features")
+    torch.testing.assert_close(other.predict_proba(X), LastLayer(Scaled(5.0), N_CLASSES).fit(X, y).predict_proba(X))
+
+
 def test_given_labels_count_whatever_a_cache_has(network, rows, tmp_path):
     X, y = rows
     extract_features(network, X, cache=tmp_path / "features")
@@ -465,6 +483,26 @@ def test_bad_parameters_are_refused(network):
         LastLayer(network, 3).merge(network)
 
 
+def test_networks_without_weights_yet_are_refused():
+    with pytest.raises(InvalidArgumentError, match="layers without weights yet: call it once"):
+        LastLayer(nn.LazyLinear(8), 3)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_network_may_be_a_script(network, rows):
+    X, y = rows
+    scripted = LastLayer(torch.jit.script(network), N_CLASSES).fit(X, y)
+    torch.testing.assert_close(scripted.predict_proba(X), LastLayer(network, N_CLASSES).fit(X, y).predict_proba(X))
+    assert not any(parameter.requires_grad for parameter in scripted.parameters())
+
+
+def test_labels_in_floating_point_get_a_remedy(model, rows):
+    X, y = rows
+    for learn in (model.fit, model.partial_fit, model.unlearn, model.calibrate):
+        with pytest.raises(InvalidArgumentError, match=r"'y' of LastLayer must be class indices; .* y\.long\(\)"):
+            learn(X, y.float())
+
+
 def test_networks_that_do_not_give_features_are_named(rows):
     class Pair(nn.Module):
         def forward(self, x):
@@ -505,6 +543,21 @@ def test_a_last_layer_that_is_not_used_last_is_refused_unless_it_is_given(rows):
     with pytest.raises(InvalidArgumentError, match=r"'body', is not the last one it uses: say which 'layer'"):
         LastLayer.of(network, n_classes=N_CLASSES).fit(X, y)
     assert LastLayer.of(network, network.head).fit(X, y).predict_proba(X).shape == (300, N_CLASSES)
+
+
+def test_a_last_layer_that_is_not_called_is_refused(rows):
+    class Auxiliary(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.auxiliary = nn.Linear(4, N_CLASSES), nn.Linear(4, N_CLASSES)
+
+        def forward(self, x):
+            return self.auxiliary(x) if self.training else self.body(x)
+
+    network = Auxiliary()
+    with pytest.raises(InvalidArgumentError, match=r"did not call its layer 'auxiliary' .*: say which 'layer'"):
+        LastLayer.of(network).fit(*rows)
+    assert LastLayer.of(network, network.body).fit(*rows).predict_proba(rows[0]).shape == (300, N_CLASSES)
 
 
 def test_a_batch_with_fewer_labels_than_rows_is_refused(network, rows):

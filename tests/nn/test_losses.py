@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -558,6 +559,11 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
         ]
         for smoothing in (0.0, 0.1)
     },
+    "several-smoothings": [
+        (MatchedCrossEntropyLoss(5, alpha_eps, method=method, label_smoothing=smoothing), LABELS, WHOLE)
+        for method, alpha_eps in (("variational", 0.1), ("gauss", 0.2))
+        for smoothing in (0.1, 0.2, 0.3)
+    ],
     "several-alpha-eps": [(MatchedCrossEntropyLoss(3, alpha_eps), LABELS, WHOLE) for alpha_eps in (0.1, 0.2, 0.3)],
     **{
         f"several-binary-alpha-eps-{name}": [
@@ -606,6 +612,21 @@ REFUSED = {  # also within compiled graphs
     "complex-weight-binary": (MatchedBCEWithLogitsLoss(), SOFT_BINARY),
     "complex-weight-binary-many": (MatchedBCEWithLogitsLoss(), MANY_BINARY),
 }
+REFUSED_OPTIONS = {
+    f"refused-{name}-{kind}-{method}": (make(method=method), y, name, value)
+    for kind, make, y in (
+        ("index", partial(MatchedCrossEntropyLoss, 3), LABELS),
+        ("soft", partial(MatchedCrossEntropyLoss, 3), SOFT),
+        ("binary", MatchedBCEWithLogitsLoss, SOFT_BINARY),
+    )
+    for method, name, value in (
+        ("variational", "alpha_eps", -0.05),
+        ("gauss", "alpha_eps", -3.0),
+        ("gauss", "label_variance", -1.0),
+    )
+}
+FOR_TWO = torch.tensor([0.1, 0.2])
+REFUSED_OPTIONS["refused-length"] = (MatchedCrossEntropyLoss(3, torch.ones(3)), LABELS, "alpha_eps", FOR_TWO)
 BACKWARD_ALONE = {
     "labels": (MatchedCrossEntropyLoss(3), LABELS),
     "rows": (MatchedCrossEntropyLoss(3, reduction="none"), LABELS),
@@ -653,6 +674,11 @@ def difference_when_compiled(case: str) -> str:
             loss.weight = torch.ones(getattr(loss, "n_classes", 1)) + 0j
             with pytest.raises(InvalidArgumentError, match="real"):
                 torch.compile(loss, **BROKEN)(logits_for(loss, y), y)
+        if case in REFUSED_OPTIONS:
+            loss, y, name, value = REFUSED_OPTIONS[case]
+            setattr(loss, name, value)
+            with pytest.raises(InvalidArgumentError, match=f"'{name}' parameter .* must be"):
+                torch.compile(loss, **BROKEN)(logits_for(loss, y), y)
         if case in WITHIN_FUNCTIONS:
             y = WITHIN_FUNCTIONS[case].expand(2, -1)
             gradients, logits = torch.vmap(torch.func.grad(MatchedBCEWithLogitsLoss(0.2))), random_logits(*y.shape)
@@ -677,7 +703,9 @@ def differences_when_compiled(cases: Iterable[str], *, has_kernels: bool = True)
 
 @pytest.fixture(scope="module")
 def differences() -> dict[str, str]:
-    return differences_when_compiled([*COMPILED, *WRONG, *REFUSED, *WITHIN_FUNCTIONS, *BACKWARD_ALONE])
+    return differences_when_compiled(
+        [*COMPILED, *WRONG, *REFUSED, *REFUSED_OPTIONS, *WITHIN_FUNCTIONS, *BACKWARD_ALONE]
+    )
 
 
 @pytest.mark.parametrize("case", COMPILED)
@@ -690,7 +718,7 @@ def test_labels_far_out_of_limits_give_compiled_losses_no_number(case, differenc
     assert differences[case] == ""
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", [*REFUSED, *REFUSED_OPTIONS])
 def test_compiled_losses_refuse_what_others_do(case, differences):
     assert differences[case] == ""
 
@@ -856,6 +884,24 @@ def test_weights_of_binary_losses_are_real():
     for name in ("weight", "pos_weight"):
         with pytest.raises(InvalidArgumentError, match=f"'{name}' of .* real numbers that.*complex64"):
             matched_binary_cross_entropy_with_logits(logits, logits.sigmoid(), **{name: torch.ones(3) + 0j})
+
+
+@pytest.mark.parametrize("alpha_eps", [0.1, [0.1, 0.2, 0.3]], ids=["one", "per-class"])
+def test_losses_may_be_made_without_memory(alpha_eps):  # as transformers makes models before it reads their weights
+    with torch.device("meta"):
+        loss = MatchedCrossEntropyLoss(3, alpha_eps, weight=torch.ones(3))
+        assert loss(torch.zeros(5, 3), torch.zeros(5).long()).is_meta
+        MatchedBCEWithLogitsLoss(0.1)
+    loss = MatchedCrossEntropyLoss(3, alpha_eps).to("meta")
+    assert loss(torch.zeros(5, 3, device="meta"), torch.zeros(5, device="meta").long()).is_meta
+
+
+def test_smoothed_counts_have_the_digits_of_the_logits():
+    logits, counts = random_logits(5, 3).double(), SOFT.float()
+    options = {"label_smoothing": 0.1}
+    expected = matched_cross_entropy(logits, counts.double(), **options)
+    learnt_eps = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)  # not for kernels
+    assert_close(matched_cross_entropy(logits, counts, alpha_eps=learnt_eps, **options), expected, rtol=1e-12, atol=0)
 
 
 def test_options_that_are_not_needed_are_looked_at_too():

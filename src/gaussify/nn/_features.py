@@ -89,7 +89,8 @@ class InputsOf(nn.Module):
             if get_ident() == thread:  # others may use the network at the same time
                 order.append(module)
 
-        def keep(_: nn.Module, arguments: Any, named: Any) -> None:
+        # torch may call it for another thread before it knows that keywords are wanted
+        def keep(_: nn.Module, arguments: Any, named: Any = None) -> None:
             if get_ident() == thread:
                 seen.append([*arguments, *named.values()][0])
 
@@ -101,7 +102,10 @@ class InputsOf(nn.Module):
             for handle in handles:
                 handle.remove()
         if not seen:
-            raise InvalidArgumentError("The network of InputsOf did not use its layer for this input.")
+            remedy = ": say which 'layer' is the last." if self._rivals else "."
+            raise InvalidArgumentError(
+                f"The network of InputsOf did not call its layer '{self.extra_repr()}' in evaluation mode{remedy}"
+            )
         if order and order[-1] is not self.layer:
             raise InvalidArgumentError(
                 f"The last nn.Linear that this network has, '{self.extra_repr()}', is not the last one it uses: say "
@@ -259,6 +263,10 @@ def as_batches(data: Any, y: Any, batch_size: int, *, owner: str) -> Iterable[An
             raise InvalidArgumentError(
                 f"'y' of {owner} must hold a label for each of {len(data)} rows; got shape {tuple(y.shape)}."
             )
+        if y.is_floating_point():
+            raise InvalidArgumentError(
+                f"'y' of {owner} must be class indices; got {y.dtype}, of which y.long() makes them."
+            )
         data = TensorDataset(data, y)
     elif y is not None:
         raise InvalidArgumentError(f"'y' of {owner} goes with a tensor; data of any other kind brings its labels.")
@@ -287,7 +295,8 @@ def fingerprint(network: nn.Module) -> str:
     False
     """
     digest = hashlib.sha256(repr(network).encode())
-    for name, value in sorted(network.state_dict().items()):
+    # some buffers are not of the state that a network saves
+    for name, value in sorted({**dict(network.named_buffers()), **network.state_dict()}.items()):
         if isinstance(value, Tensor):
             digest.update(f"{name} {_digest(value)}".encode())
     return digest.hexdigest()
@@ -393,7 +402,8 @@ def _as_indices(y: Any, *, owner: str) -> Int64[Tensor, " n"]:
     y = torch.as_tensor(y).detach().cpu()
     if y.ndim != 1 or y.is_floating_point() or y.is_complex():
         raise InvalidArgumentError(
-            f"Labels of a batch of {owner} must be class indices of shape (n,); got {y.dtype}, shape {tuple(y.shape)}."
+            f"Labels of a batch of {owner} must be class indices of shape (n,), the last part of a tuple; got "
+            f"{y.dtype}, shape {tuple(y.shape)}. Inputs that come by name, in a mapping, are not taken for labels."
         )
     return y.long()
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from gaussify._estimators import best_temperature, plain, unchanged_on_error, unpacking
 from gaussify._persistence import read_model, write_model
@@ -124,7 +125,9 @@ class LastLayer(nn.Module):
         with _in_its_own_name():  # before anything passes through the network
             checked_parameters(self.head).label.check_number_of_classes(self.n_classes, "LastLayer")
         self._calibrated: dict[str, tuple[Any, Any]] = {}  # parameters of the head, as they were given and are now
-        self.features = features.requires_grad_(False).eval()
+        self.features = features.eval()
+        for parameter in features.parameters():
+            parameter.requires_grad_(False)
         self.training = False  # and stays so, see train
 
     @classmethod
@@ -242,7 +245,10 @@ class LastLayer(nn.Module):
 
     @_in_its_own_name()
     def predict_proba(self, data: Any) -> Float[Tensor, "n c"]:
-        """Return the probability of each class, by quadrature over the posterior of the logits; labels are left out."""
+        """Return the probability of each class, by quadrature over the posterior of the logits.
+
+        Labels are left out: of a batch that is a tuple, the last part.
+        """
         self._check_is_fitted()
         return torch.from_numpy(self.head.predict_proba(self._extract(data).X.double().numpy()))
 
@@ -372,6 +378,10 @@ def _check_features(features: Any, *, owner: str) -> None:
     if not isinstance(features, nn.Module):
         raise InvalidArgumentError(
             f"The 'features' parameter of {owner} must be an nn.Module; got {type(features).__name__}."
+        )
+    if any(is_lazy(parameter) for parameter in features.parameters()):
+        raise InvalidArgumentError(
+            f"The 'features' parameter of {owner} has layers without weights yet: call it once, or load its weights."
         )
 
 

@@ -50,13 +50,13 @@ class LabelGaussians(NamedTuple):
         label_variance: float = 1.0,
     ) -> "LabelGaussians":
         """Return the Gaussians of class indices; smoothing spreads a part of each label evenly over all classes."""
-        spread = label_smoothing / n_classes if label_smoothing else 0.0
-        other, own = spread, 1.0 - label_smoothing + spread  # counts
+        other, own = _smoothed_counts(label_smoothing, n_classes)
         if method is LikelihoodMethod.GAUSS:
             return cls(other, 1.0 / label_variance, own, 1.0 / label_variance)
-        if not isinstance(alpha_eps, Tensor):
-            return cls(*fixed_gamma_targets(alpha_eps + other, method), *fixed_gamma_targets(alpha_eps + own, method))
-        return cls(*matched_gammas(alpha_eps + other, method), *matched_gammas(alpha_eps + own, method))
+        if isinstance(alpha_eps, Tensor):
+            return cls(*matched_gammas(alpha_eps + other, method), *matched_gammas(alpha_eps + own, method))
+        n = float(n_classes) if label_smoothing else 1.0  # which does not matter then, and may not be constant
+        return cls(*_label_constants(alpha_eps.hex(), label_smoothing.hex(), n.hex(), method.value))
 
     @property
     def are_learnt(self) -> bool:
@@ -105,8 +105,7 @@ class BinaryGaussians(NamedTuple):
         if isinstance(alpha_eps, Tensor) or isinstance(beta_eps, Tensor):
             alpha, beta = torch.as_tensor(alpha_eps), torch.as_tensor(beta_eps)
             return cls(*beta_targets(alpha, beta + 1.0, method), *beta_targets(alpha + 1.0, beta, method))
-        of_0 = fixed_beta_targets(alpha_eps, beta_eps + 1.0, method)
-        return cls(*of_0, *fixed_beta_targets(alpha_eps + 1.0, beta_eps, method))
+        return cls(*_binary_constants(alpha_eps.hex(), beta_eps.hex(), method.value))
 
     def of_hard(self, labels: Float[Tensor, "*n"]) -> tuple[Float[Tensor, "*n"], Float[Tensor, "*n"]]:
         """Return mean and precision of each of labels that are 0 or 1."""
@@ -307,28 +306,6 @@ def _(
     return _opaque(*torch.broadcast_tensors(*parts), family, method), (0, 0)
 
 
-def fixed_gamma_targets(concentration: float, method: LikelihoodMethod) -> tuple[float, float]:
-    """Return mean and precision as numbers, which are constants of a compiled graph.
-
-    Examples
-    --------
-    >>> fixed_gamma_targets(0.1, LikelihoodMethod.LAPLACE)
-    (-2.3026, 0.1)
-    """
-    return _gamma_constants(concentration.hex(), method.value)
-
-
-def fixed_beta_targets(alpha: float, beta: float, method: LikelihoodMethod) -> tuple[float, float]:
-    """Return mean and precision as numbers, which are constants of a compiled graph.
-
-    Examples
-    --------
-    >>> fixed_beta_targets(1.1, 0.1, LikelihoodMethod.LAPLACE)
-    (2.3979, 0.0917)
-    """
-    return _beta_constants(alpha.hex(), beta.hex(), method.value)
-
-
 def is_constant(function: Callable[..., Result]) -> Callable[..., Result]:
     """Return a function that torch.compile calls once, keeping what it returns.
 
@@ -436,13 +413,23 @@ def _curve_constant(alpha_eps: str, beta_eps: str, method: str, dtype: torch.dty
 
 
 @is_constant
-def _gamma_constants(concentration: str, method: str) -> tuple[float, float]:
-    return _fixed_gamma(float.fromhex(concentration), LikelihoodMethod(method))
+def _label_constants(alpha_eps: str, label_smoothing: str, n_classes: str, method: str) -> tuple[float, ...]:
+    alpha, smoothing, n = map(float.fromhex, (alpha_eps, label_smoothing, n_classes))
+    counts = _smoothed_counts(smoothing, n)
+    pairs = [_fixed_gamma(alpha + count, LikelihoodMethod(method)) for count in counts]
+    return *pairs[0], *pairs[1]
 
 
 @is_constant
-def _beta_constants(alpha: str, beta: str, method: str) -> tuple[float, float]:
-    return _fixed_beta(float.fromhex(alpha), float.fromhex(beta), LikelihoodMethod(method))
+def _binary_constants(alpha_eps: str, beta_eps: str, method: str) -> tuple[float, ...]:
+    alpha, beta, chosen = float.fromhex(alpha_eps), float.fromhex(beta_eps), LikelihoodMethod(method)
+    return *_fixed_beta(alpha, beta + 1.0, chosen), *_fixed_beta(alpha + 1.0, beta, chosen)
+
+
+def _smoothed_counts(label_smoothing: float, n_classes: float) -> tuple[float, float]:
+    """Of another class than the label's, and of its own."""
+    spread = label_smoothing / n_classes if label_smoothing else 0.0
+    return spread, 1.0 - label_smoothing + spread
 
 
 @lru_cache

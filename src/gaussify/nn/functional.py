@@ -137,7 +137,7 @@ def _cross_entropy(
     variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
     check_weight(weight, n_classes, owner=owner)
     if target.is_floating_point():
-        counts = _soft_counts(input, target, label_smoothing, owner=owner).to(logits.dtype)
+        counts = _soft_counts(input, target, label_smoothing, owner=owner)
         if chosen is LikelihoodMethod.GAUSS:
             total = _checked(counts.sum(-1), name="row sums of target", owner=owner, minimum=_SMALLEST).unsqueeze(-1)
             mean, precision = counts / total, (total / variance).expand_as(counts)
@@ -443,15 +443,16 @@ def _soft_counts(input: Tensor, target: Tensor, label_smoothing: float, *, owner
             f"shape {tuple(target.shape)}. Class indices are integers."
         )
     counts = _checked(rows_of(full_precision(target)), name="target", owner=owner, minimum=0.0)
+    counts = counts.to(full_precision(input).dtype)
     return counts if label_smoothing == 0.0 else (1.0 - label_smoothing) * counts + label_smoothing / counts.shape[1]
 
 
 def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Sequence[int] = ()) -> Any:
     """A float, or a tensor beside the logits that keeps its graph."""
-    if is_compiling():  # where values cannot be looked at
-        return value.to(like) if isinstance(value, Tensor) else float(value)
     if type(value) is float and 0.0 < value < math.inf:  # which needs no tensor to be checked
         return value
+    if is_compiling() and isinstance(value, Tensor) and value.shape in ((), *((size,) for size in sizes)):
+        return value.to(like)  # whose values cannot be looked at
     checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
     return checked.to(like) if checked.ndim or isinstance(value, Tensor) else float(value)
 
