@@ -16,14 +16,14 @@ try:
     from fcntl import LOCK_EX, LOCK_NB, flock
 except ImportError:  # Windows, where nobody can remove a file that is open, and folders cannot be held
 
-    def _lock(file: IO[bytes]) -> None:
+    def _lock(file: IO[bytes] | int) -> None:
         """Nothing is needed."""
 
     def _wait_for(folder: int) -> None:
         """Nothing can be done."""
 else:
 
-    def _lock(file: IO[bytes]) -> None:
+    def _lock(file: IO[bytes] | int) -> None:
         """Hold a file until it is closed or the process is dead; BlockingIOError if another holds it."""
         flock(file, LOCK_EX | LOCK_NB)
 
@@ -65,8 +65,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def only_one(path: Path) -> Iterator[None]:
+def only_one(path: Path, *, waits: bool = True) -> Iterator[None]:
     """Let one process at a time read and replace what is in a folder; others wait until it is done, or dead.
+
+    Without waiting, BlockingIOError where another has the folder.
 
     Examples
     --------
@@ -80,8 +82,12 @@ def only_one(path: Path) -> Iterator[None]:
         yield
         return
     try:
-        with suppress(OSError):  # some network drives have no locks
-            _wait_for(folder)
+        try:
+            (_wait_for if waits else _lock)(folder)
+        except BlockingIOError:
+            raise
+        except OSError:  # some network drives have no locks
+            pass
         yield
     finally:
         os.close(folder)

@@ -42,7 +42,7 @@ def list_experiments(as_json: Json = False) -> None:
 def reproduce(
     name: Annotated[str, typer.Argument(help="An experiment; 'gaussify list' shows them.")],
     preset: Annotated[
-        str, typer.Option(help="How much to run: smoke (seconds), laptop (minutes) or paper (all of it).")
+        str, typer.Option(help="How much to run: smoke (seconds), laptop (minutes to hours) or paper (all of it).")
     ] = "laptop",
     out: Annotated[Path, typer.Option(help="Results go to OUT/NAME/PRESET.")] = Path("runs"),
     seed: Annotated[int, typer.Option(help="Seed from which the seed of each task follows.")] = 0,
@@ -69,7 +69,21 @@ def reproduce(
     if as_json:
         print_json({"folder": str(done.folder), "summary": done.summary})
     elif done.summary:
-        print_table(done.summary)
+        print_table(_for_people(done.summary))
+
+
+def _for_people(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Standard errors beside their means, and no column without values; the file has all there is."""
+    known = {name for row in summary for name, value in row.items() if value is not None}
+    errors = {name for name in known if name.endswith("_se") and name.removesuffix("_se") in known}
+    return [
+        {
+            name: f"{value:.4g} ± {row[f'{name}_se']:.2g}" if row.get(f"{name}_se") is not None else value
+            for name, value in row.items()
+            if name in known - errors and not name.endswith("_se")
+        }
+        for row in summary
+    ]
 
 
 class Reproduced(NamedTuple):

@@ -4,12 +4,13 @@ Labels become Gaussian observations once; the rest is Gaussian regression of eac
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gaussify import metrics
 from gaussify.experiments._registry import Experiment, Settings, Task, register
-from gaussify.experiments._results import Record, Scalar
+from gaussify.experiments._results import Record, Scalar, group, of_best_alpha_eps
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.matching import MatchMethod
 from gaussify.metrics import Reliability, reliability
@@ -37,11 +38,11 @@ def _tasks(settings: Settings) -> list[Task]:
 def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     X_train, X_test, y_train, y_test = _split(int(task["split"]))  # type: ignore[arg-type]
     model = str(task["model"])
-    if model in _BASELINES:
-        probs = _baseline_probs(model, X_train, y_train, X_test)
-    else:
-        probs = _estimator(settings, model, task["alpha_eps"]).fit(X_train, y_train).predict_proba(X_test)
+    estimator = _baseline(model) if model in _BASELINES else _estimator(settings, model, task["alpha_eps"])
+    estimator.fit(X_train, y_train)
+    probs = estimator.predict_proba(X_test)
     scores: Record = {name: round(getattr(metrics, name)(probs, y_test), 6) for name in _SCORES}
+    scores["train_nll"] = round(metrics.nll(estimator.predict_proba(X_train), y_train), 6)
     bins = reliability(probs, y_test, n_bins=_N_BINS)
     curve = zip(bins.mean_confidence, bins.accuracy, bins.count, strict=True)
     return [
@@ -76,7 +77,7 @@ def _split(split: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return scaler.transform(X_train), scaler.transform(X_test), y_train, y_test
 
 
-def _baseline_probs(name: str, X_train: np.ndarray, y_train: np.ndarray, X_test: np.ndarray) -> np.ndarray:
+def _baseline(name: str) -> Any:
     from sklearn.dummy import DummyClassifier
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
@@ -86,7 +87,7 @@ def _baseline_probs(name: str, X_train: np.ndarray, y_train: np.ndarray, X_test:
         "gradient boosting": HistGradientBoostingClassifier(random_state=0, max_iter=50),
         "majority class": DummyClassifier(strategy="prior"),
     }
-    return models[name].fit(X_train, y_train).predict_proba(X_test)
+    return models[name]
 
 
 def _or_none(value: float) -> float | None:
@@ -94,17 +95,15 @@ def _or_none(value: float) -> float | None:
 
 
 def _summarise(records: list[Record]) -> list[Record]:
-    """Mean scores over the splits, by model and alpha_eps, best NLL first."""
-    groups: dict[tuple[Scalar, Scalar], list[Record]] = {}
-    for record in records:
-        if record["bin"] == 0:
-            groups.setdefault((record["model"], record["alpha_eps"]), []).append(record)
+    """Mean scores over the splits, by model and alpha_eps, best NLL first; ``chosen`` by training rows."""
+    by_fit = [record | {"fit": -float(record["train_nll"])} for record in records if record["bin"] == 0]  # type: ignore[arg-type]
+    best = group(of_best_alpha_eps(by_fit, "model", score="fit"), "model", "alpha_eps")
     rows: list[Record] = []
-    for (model, alpha_eps), own in groups.items():
+    for (model, alpha_eps), own in group(by_fit, "model", "alpha_eps").items():
         row: Record = {"model": model, "alpha_eps": alpha_eps}
-        for name in _SCORES:
+        for name in (*_SCORES, "train_nll"):
             row[name] = round(float(np.mean([record[name] for record in own])), 4)
-        rows.append(row)
+        rows.append(row | {"chosen": (model, alpha_eps) in best})
     return sorted(rows, key=_nll)
 
 
@@ -113,7 +112,7 @@ def _nll(row: Record) -> float:
 
 
 def _draw(records: list[Record], folder: Path) -> None:
-    """NLL against alpha_eps, and the calibration of the best choice of a few models on the first split."""
+    """NLL against alpha_eps, and the calibration of what training rows choose for a few models, on the first split."""
     summary = _summarise(records)
     shown = ["variational", "laplace", "gauss"]
     with figure_file(folder, "digits", 1, 1 + len(shown), width=12.0, height=3.6) as (_, axes):
@@ -127,7 +126,7 @@ def _draw(records: list[Record], folder: Path) -> None:
         axis.set(xlabel="alpha_eps", ylabel="test NLL", title="Negative log-likelihood")
         axis.legend(fontsize=7)
         for axis, model in zip(axes[0, 1:], shown, strict=True):
-            best = next(row for row in summary if row["model"] == model)
+            best = next(row for row in summary if row["model"] == model and row["chosen"])
             label = model if best["alpha_eps"] is None else f"{model}, {best['alpha_eps']}"
             ReliabilityDisplay(_first_reliability(records, best), name=label).plot(axis)
 

@@ -9,7 +9,7 @@ largest log-likelihood, seen as they are and without dropout.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -34,10 +34,11 @@ from gaussify.experiments._networks import (
     describe,
     loss_of,
     made,
-    method_tasks,
     note,
     scores,
+    seconds_of,
     seeded_tasks,
+    train_nll,
 )
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
@@ -90,22 +91,11 @@ def _mnist_run(settings: Settings, task: Task, seed: int) -> list[Record]:
 
     def look(network: nn.Module) -> Record:
         some = slice(settings["n_fit"])
-        fit = scores(outputs_of(network, X[some]), y[some], "train_")
-        return scores(outputs_of(network, X_test), y_test) | {"train_nll": fit["train_nll"]}
+        return scores(outputs_of(network, X_test), y_test) | train_nll(network, X[some], y[some])
 
-    with checkpoint_folder("mnist-cnn", settings, task) as folder:
-        loss = loss_of(task, _N_CLASSES)
-        history = train(network, loss, optimiser, X, y, recipe, folder, look=look, report=note, name=describe(task))
+    loss, folder = loss_of(task, _N_CLASSES), checkpoint_folder("mnist-cnn", settings, task)
+    history = train(network, loss, optimiser, X, y, recipe, folder, look=look, report=note, name=describe(task))
     return [{"epoch": epoch, **_rounded(record)} for epoch, record in enumerate(history, start=1)]
-
-
-def _cifar10_tasks(settings: Settings) -> list[Task]:
-    return [
-        task
-        for seed in range(settings["n_seeds"])
-        for net in settings["nets"]
-        for task in method_tasks(settings["alpha_eps"], net=net, seed=seed)
-    ]
 
 
 def _cifar10_run(settings: Settings, task: Task, seed: int) -> list[Record]:
@@ -119,28 +109,40 @@ def _cifar10_run(settings: Settings, task: Task, seed: int) -> list[Record]:
     factor = warm_cosine if settings["schedule"] == "cosine" else steps_down(5, 0.1)
     rate = settings["rates"][str(task["method"])]
     recipe = Recipe(settings["n_epochs"], settings["batch_size"], rate, factor, augment=augment, seed=number)
-    with checkpoint_folder("cifar10-nets", settings, task) as folder:
-        loss = loss_of(task, _N_CLASSES)
-        history = train(network, loss, optimiser, X, y, recipe, folder, report=note, name=describe(task))
-        logits = outputs_of(network, X_test)
-        fit = scores(outputs_of(network, X), y, "train_")
-        far = {f"{name}_auc": _auroc(network, logits, name, settings["n_test"]) for name in settings["ood"]}
-    seconds = round(float(np.sum([record["seconds"] for record in history])), 1)
-    return [scores(logits, y_test) | far | {"train_nll": fit["train_nll"], "seconds": seconds}]
+    loss, folder = loss_of(task, _N_CLASSES), checkpoint_folder("cifar10-nets", settings, task)
+    history = train(network, loss, optimiser, X, y, recipe, folder, report=note, name=describe(task))
+    logits = outputs_of(network, X_test)
+    far = {f"{name}_auc": _auroc(network, logits, name, settings["n_test"]) for name in settings["ood"]}
+    return [scores(logits, y_test) | far | train_nll(network, X, y) | seconds_of(history)]
 
 
 def _auroc(network: nn.Module, logits: Tensor, name: str, n_test: int | None) -> float | None:
     """How well images of another data set are told apart by the largest logit; None where it is not at hand."""
     from sklearn.metrics import roc_auc_score
 
+    other = _far_images(name)
+    if other is None:
+        return None
+    far = outputs_of(network, in_colour(other[:n_test]))
+    is_near = np.repeat([1, 0], [len(logits), len(far)])
+    return round(float(roc_auc_score(is_near, torch.cat([logits, far]).amax(1))), 5)
+
+
+@cache
+def _far_images(name: str) -> Tensor | None:
+    """Images of another data set; None, and a line about it, where it is not at hand."""
     try:
-        other = torch.as_tensor(load_images(name).X_test[:n_test])
+        return torch.as_tensor(load_images(name).X_test)
     except GaussifyError as error:
         note(f"No AUROC against {name}: {error}")
         return None
-    far = outputs_of(network, in_colour(other))
-    is_near = np.repeat([1, 0], [len(logits), len(far)])
-    return round(float(roc_auc_score(is_near, torch.cat([logits, far]).amax(1))), 5)
+
+
+def _cifar10_check(settings: Settings) -> None:
+    """Have all images at hand before the first network is trained, since none is kept to be asked again."""
+    _images(settings)
+    for name in settings["ood"]:
+        _far_images(name)
 
 
 def in_colour(images: UInt8[Tensor, "n ..."]) -> UInt8[Tensor, "n 32 32 3"]:
@@ -238,8 +240,8 @@ register(
             },
             "paper": {**_CIFAR10, "n_train": 50_000, "n_seeds": 10},
         },
-        tasks=_cifar10_tasks,
-        check=_images,
+        tasks=seeded_tasks,
+        check=_cifar10_check,
         run=_cifar10_run,
         draw=draw_cifar10,
         summarise=summarise_cifar10,

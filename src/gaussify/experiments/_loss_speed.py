@@ -25,9 +25,10 @@ _KINDS = {
     "classes": "cross-entropy",
     "soft": "cross-entropy, of probabilities",
     "binary": "binary cross-entropy",
-    "soft binary": "binary cross-entropy, of labels between 0 and 1",
+    "soft binary": "binary cross-entropy, labels between 0 and 1",
 }
 _FORMS = {"mean": "-", "weighted": "--", "rows": ":", "planes": "-."}
+_FORM_WORDS = {"weighted": "weights", "rows": "no reduction", "planes": "logits (n, c, 64)"}
 _PLANE = 64  # rows side by side
 _PLACES = ("alone", "alone, compiled", "training step")
 
@@ -155,7 +156,7 @@ def _draw(records: list[Record], folder: Path) -> None:
             for colour, ((place,), of_place) in zip(SERIES_COLOURS, group(some, "place").items(), strict=False):
                 for (form,), own in group(of_place, "form").items():
                     points = sorted((int(r["n_rows"]) * int(r["n_logits"]), float(r["ratio"])) for r in own)  # type: ignore[arg-type]
-                    label = str(place) if form == "mean" else f"{place}, {form}"
+                    label = str(place) if form == "mean" else f"{place}, {_FORM_WORDS[str(form)]}"
                     axis.plot(*zip(*points, strict=True), "o", ls=_FORMS[str(form)], color=colour, label=label)
             axis.axhline(1.0, color="black", lw=0.8, ls=":")
             axis.set(xscale="log", xlabel="logits of a batch", title=f"in place of\n{words}")

@@ -152,13 +152,15 @@ def draw_mnist(records: list[Record], folder: Path) -> None:
     best = chosen(_last(records))
     with figure_file(folder, "mnist_best", 1, len(_CURVES), width=8.0, height=3.4) as (figure, axes):
         for (metric, label), axis in zip(_CURVES.items(), axes[0], strict=True):
-            for method in METHODS:
-                at = next(r["alpha_eps"] for r in best if r["method"] == method)
+            for choice in group(best, "method", "alpha_eps"):
+                method, at = str(choice[0]), choice[1]
                 own = [r for r in records if (r["method"], r["alpha_eps"]) == (method, at)]
                 name = method if at is None else f"{method}, {at:g}"
                 _draw_curve(axis, own, metric, color=METHOD_COLOURS[method], label=name)
             axis.set(xlabel="epoch", ylabel=label, yscale="log")
-        axes[0, -1].legend(fontsize=7)
+            plain_log_ticks(axis.yaxis)
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", fontsize=8)
 
 
 def draw_cifar10(records: list[Record], folder: Path) -> None:
@@ -181,7 +183,7 @@ def draw_cifar10(records: list[Record], folder: Path) -> None:
                         mean, colour = mean_and_error(r[metric] for r in some)[0], METHOD_COLOURS[str(method)]
                         pairs.append((known[metric], mean))
                         marker = {"s": 70, "edgecolors": "black"} if (method, alpha) in best else {"s": 22}
-                        axis.scatter(known[metric], mean, color=colour, label=method, zorder=3, **marker)
+                        axis.scatter(known[metric], mean, color=colour, zorder=3, **marker)
                         if alpha is not None:
                             axis.annotate(
                                 f"{alpha:g}",
@@ -194,8 +196,10 @@ def draw_cifar10(records: list[Record], folder: Path) -> None:
                 axis.set_title(f"{net}{_rank_correlation(pairs)}", fontsize=9)
                 plain_log_ticks(axis.xaxis)
                 plain_log_ticks(axis.yaxis)
-        handles: dict[str, Any] = dict(zip(*axes[0, 0].get_legend_handles_labels()[::-1], strict=True))
-        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles))
+        shown = [method for method in METHODS if method in {record["method"] for record in records}]
+        handles = [axes[0, 0].scatter([], [], color=METHOD_COLOURS[method], label=method) for method in shown]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+        figure.suptitle("Small numbers are alpha_eps; rings mark the one that training images choose", fontsize=9)
 
 
 def _rank_correlation(pairs: list[tuple[float, float]]) -> str:
@@ -239,4 +243,4 @@ def _finish(figure: Any, axes: Any) -> None:
     for label, axis in zip(_CURVES.values(), axes[:, 0], strict=True):
         axis.set_ylabel(label)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, columnspacing=1.2)

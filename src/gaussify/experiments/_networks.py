@@ -1,5 +1,6 @@
 """Networks of the paper for images, and the losses they are trained with."""
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from gaussify import metrics
 from gaussify.experiments._registry import Settings, Task
 from gaussify.experiments._results import Record
+from gaussify.experiments._training import outputs_of
 
 METHODS = ("exact", "gauss", "moment-ori", "moment", "laplace", "variational")
 _MATCHED = METHODS[2:]
@@ -36,18 +38,20 @@ def method_tasks(alpha_eps: list[float], methods: Sequence[str] = METHODS, **col
     ]
 
 
-def seeded_tasks(settings: Settings, methods: Sequence[str] = METHODS, **columns: int | str) -> list[Task]:
-    """Return the tasks of all methods for each seed.
+def seeded_tasks(settings: Settings, methods: Sequence[str] = METHODS) -> list[Task]:
+    """Return the tasks of all methods for each seed, and for each of the networks where there are several.
 
     Examples
     --------
     >>> [task["seed"] for task in seeded_tasks({"n_seeds": 2, "alpha_eps": [0.1]}, ["exact"])]
     [0, 1]
     """
+    nets = [{"net": net} for net in settings.get("nets", ())] or [{}]
     return [
         task
         for seed in range(settings["n_seeds"])
-        for task in method_tasks(settings["alpha_eps"], methods, **columns, seed=seed)
+        for net in nets
+        for task in method_tasks(settings["alpha_eps"], methods, **net, seed=seed)
     ]
 
 
@@ -105,6 +109,22 @@ def scores(logits: Float[Tensor, "n c"], y: Int64[Tensor, " n"], prefix: str = "
         f"{prefix}nll": round(metrics.nll(probs, y), 6),
         f"{prefix}ece": round(metrics.ece(probs, y), 6),
     }
+
+
+def train_nll(network: nn.Module, X: Tensor, y: Int64[Tensor, " n"]) -> Record:
+    """Return the NLL of training rows, by which alpha_eps is chosen."""
+    return {"train_nll": scores(outputs_of(network, X), y)["nll"]}
+
+
+def seconds_of(history: list[Record]) -> Record:
+    """Return how long the epochs of a training took.
+
+    Examples
+    --------
+    >>> seconds_of([{"seconds": 1.25}, {"seconds": 2.0}])
+    {'seconds': 3.2}
+    """
+    return {"seconds": round(math.fsum(record["seconds"] for record in history), 1)}  # type: ignore[misc]
 
 
 def standardised(images: UInt8[Tensor, "n 32 32 3"]) -> Float[Tensor, "n 3 32 32"]:

@@ -13,7 +13,7 @@ import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,6 +31,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from gaussify._atomic import only_one
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
 from gaussify.experiments._bars import bars_in
 from gaussify.experiments._registry import Experiment, Settings, Task, look_up
@@ -43,7 +44,7 @@ from gaussify.experiments._results import (
     write_records,
     write_text,
 )
-from gaussify.experiments._training import training_folder
+from gaussify.experiments._training import remove_checkpoint, training_folder
 
 RESULTS, SUMMARY, METADATA = "results.csv", "summary.csv", "metadata.json"
 
@@ -93,28 +94,40 @@ def run(
     tasks = experiment.tasks(settings)
     _check_unique(experiment, tasks)
     wanted = tasks if dataset is None else _tasks_of(experiment, preset, tasks, dataset)
-    if fresh:
-        _check(experiment, settings)  # before anything is removed
-    if fresh and dataset is None:
-        _remove_results(folder)
-        shutil.rmtree(training_folder(experiment.name, settings), ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    identity = {"experiment": experiment.name, "preset": preset, "settings": settings, "seed": seed}
-    log = _RunLog(folder, json.loads(json.dumps(identity)), tasks)
-    if fresh and dataset is not None:
-        log.forget(wanted)
-    pending = [task for task in wanted if not log.has(task)]
-    if pending:
-        if not fresh:
-            _check(experiment, settings)
-        choice = "" if dataset is None else f" --dataset {dataset}"
-        log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}{choice}")
-        console = console or Console(stderr=True)
-        _tell_differences(experiment, preset, console)
-        failures = _run_tasks(experiment, settings, pending, seed, log, console)
-        log.finish_session([task for task, _ in failures])
-        _raise_first(failures, n_done=len(wanted) - len(failures))
+    console = console or Console(stderr=True)
+    with _alone_in(folder):
+        if fresh:
+            _check(experiment, settings)  # before anything is removed
+        if fresh and dataset is None:
+            _remove_results(folder)
+            shutil.rmtree(training_folder(experiment.name, settings), ignore_errors=True)
+        identity = {"experiment": experiment.name, "preset": preset, "settings": settings, "seed": seed}
+        log = _RunLog(folder, json.loads(json.dumps(identity)), tasks)
+        if fresh and dataset is not None:
+            log.forget(wanted)
+        pending = [task for task in wanted if not log.has(task)]
+        if pending:
+            if not fresh:
+                _check(experiment, settings)
+            choice = "" if dataset is None else f" --dataset {dataset}"
+            log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}{choice}")
+            _tell_differences(experiment, preset, console)
+            failures = _run_tasks(experiment, settings, pending, seed, log, console)
+            log.finish_session([task for task, _ in failures])
+            _raise_first(failures, n_done=len(wanted) - len(failures))
     return folder
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Make a folder, and keep other runs out of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(only_one(folder, waits=False))
+        except BlockingIOError as error:
+            raise GaussifyError(f"Another run writes to {folder}: wait for it, or choose another --out.") from error
+        yield
 
 
 def result_folder(experiment: Experiment, preset: str, out: Path) -> Path:
@@ -270,9 +283,10 @@ def _with_rows(
 def _tell_differences(experiment: Experiment, preset: str, console: Console) -> None:
     """Say what a preset does otherwise than "paper", before hours go into it."""
     if differences := experiment.differences(preset):
-        console.print(f"The preset {preset} is not the paper's:")
-        for name, (own, paper) in differences.items():
-            text = f"  {name}: {json.dumps(own)} (paper: {json.dumps(paper)})"
+        console.print(f"Where the preset {preset} is not the preset paper:")
+        for name, values in differences.items():
+            own, paper = ("all" if value is None else json.dumps(value) for value in values)
+            text = f"  {name}: {own} (paper: {paper})"
             console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -300,6 +314,7 @@ def _run_tasks(
                     console.print(traceback.format_exc(), markup=False, soft_wrap=True)
             else:
                 log.add(task, own_seed, records, time.perf_counter() - start)
+                remove_checkpoint(experiment.name, settings, task)  # not before its result is on disk
             report(task, time.perf_counter() - start)
     return failures
 

@@ -31,8 +31,8 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     optimiser = torch.optim.Adam(network.parameters(), weight_decay=settings["weight_decay"])
     recipe = Recipe(settings["n_epochs"], len(X), settings["rate"], warm_cosine, seed=number)
     loss = loss_of(task, N_CLASSES)
-    with checkpoint_folder("toy-net", settings, task) as folder:
-        train(network, loss, optimiser, X, y, recipe, folder, report=lambda line: None, seconds_between=10.0)
+    folder = checkpoint_folder("toy-net", settings, task)
+    train(network, loss, optimiser, X, y, recipe, folder, report=lambda line: None, seconds_between=10.0)
     with torch.no_grad():
         score: Record = {"kind": "score", **scores(network(X_test), y_test), **scores(network(X), y, "train_")}
         if number > 0:  # the first is drawn
@@ -61,11 +61,16 @@ def _draw(records: list[Record], folder: Path) -> None:
     best = chosen([record for record in records if record["kind"] == "score"])
     with figure_file(folder, "toy_net", 1, len(METHODS), width=1.9 * len(METHODS), height=2.7) as (figure, axes):
         for axis, method in zip(axes[0], METHODS, strict=True):
-            score = next(record for record in best if record["method"] == method and not record["seed"])
+            axis.set_title(method, fontsize=9)
+            score = next((record for record in best if record["method"] == method and not record["seed"]), None)
+            if score is None:  # of a run that has not come to an end
+                axis.set_axis_off()
+                continue
             same = ("seed", "method", "alpha_eps")
             draw_plane(axis, [record for record in records if all(record[key] == score[key] for key in same)])
             alpha = score["alpha_eps"]
-            axis.set_title(method if alpha is None else rf"{method}, $\alpha_\epsilon$ = {alpha:g}", fontsize=9)
+            if alpha is not None:
+                axis.set_title(rf"{method}, $\alpha_\epsilon$ = {alpha:g}", fontsize=9)
             axis.set_xlabel(f"error {score['error_pct']:.1f} %, NLL {score['nll']:.3f}", fontsize=7.5, labelpad=2)
         figure.supxlabel(
             "Colours of the classes, mixed by their probabilities, the largest of which is 0.5 on dotted lines and 0.9 "

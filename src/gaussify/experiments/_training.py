@@ -22,7 +22,7 @@ from gaussify.experiments._bars import bar_of
 from gaussify.experiments._results import Record
 
 CHECKPOINT = "checkpoint.safetensors"
-_KIND, _FORMAT = "checkpoint", 2
+_KIND, _FORMAT = "checkpoint", 3
 _EPOCH_SEED = 1_000_003
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
@@ -107,7 +107,7 @@ def train(
     inputs, labels
         What to train on.
     folder
-        Where the checkpoint is, or goes.
+        Where the checkpoint is, or goes; one of other data is not used.
     look
         Called with the network in evaluation mode after each epoch.
     border
@@ -115,11 +115,14 @@ def train(
     report
         Called with a line after each epoch; on a terminal, a bar shows its steps.
     seconds_between
-        Checkpoints, at least.
+        At least so much time passes from one checkpoint to the next.
     """
     path, n_steps = folder / CHECKPOINT, math.ceil(len(inputs) / recipe.batch_size)
+    data = _data_digest(inputs, labels)
     with on_accelerator(network) as device:
-        history, saved = _restore(path, network, optimiser, report), time.perf_counter()
+        history, saved = _restore(path, network, optimiser, data, report), time.perf_counter()
+        if 0 < len(history) < recipe.n_epochs:
+            report(f"{name} goes on after epoch {len(history)}/{recipe.n_epochs}")
         with bar_of(name, recipe.n_epochs * n_steps, len(history) * n_steps) as advance:
             for epoch in range(len(history), recipe.n_epochs):
                 start = time.perf_counter()
@@ -138,7 +141,7 @@ def train(
                         record |= look(network)
                 history.append(record | {"seconds": seconds})
                 if time.perf_counter() - saved >= seconds_between:
-                    _save(path, network, optimiser, history)
+                    _save(path, network, optimiser, data, history)
                     saved = time.perf_counter()
                 scores = ", ".join(f"{key} {value:.4f}" for key, value in record.items())
                 report(f"{name} epoch {epoch + 1}/{recipe.n_epochs}: {scores}, {seconds:.1f} s")
@@ -240,18 +243,20 @@ def training_folder(experiment: str, settings: Mapping[str, Any]) -> Path:
     return datasets.cache_folder() / "training" / experiment / _short_digest(settings)
 
 
-@contextmanager
-def checkpoint_folder(experiment: str, settings: Mapping[str, Any], task: Mapping[str, Any]) -> Iterator[Path]:
-    """Give the folder for the checkpoint of a task; it is removed once the task has ended well.
+def checkpoint_folder(experiment: str, settings: Mapping[str, Any], task: Mapping[str, Any]) -> Path:
+    """Return the folder for the checkpoint of a task; it is removed once the result of the task is on disk.
 
     Examples
     --------
-    >>> with checkpoint_folder("toy-net", {}, {"seed": 0}) as folder:
-    ...     folder.parent == training_folder("toy-net", {})
+    >>> checkpoint_folder("toy-net", {}, {"seed": 0}).parent == training_folder("toy-net", {})
     True
     """
-    folder = training_folder(experiment, settings) / _short_digest(task)
-    yield folder
+    return training_folder(experiment, settings) / _short_digest(task)
+
+
+def remove_checkpoint(experiment: str, settings: Mapping[str, Any], task: Mapping[str, Any]) -> None:
+    """Remove the checkpoint of a task, if it has one, and what is empty then."""
+    folder = checkpoint_folder(experiment, settings, task)
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # of other tasks
         folder.parent.rmdir()
@@ -279,17 +284,24 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     write_bytes(path, save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}))
 
 
-def _save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, history: list[Record]) -> None:
+def _data_digest(inputs: Tensor, labels: Tensor) -> str:
+    digest = hashlib.sha256(f"{inputs.dtype} {tuple(inputs.shape)}".encode())
+    for part in (inputs, labels):
+        digest.update(part.contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, data: str, history: list[Record]) -> None:
     tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
     for place, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{place}.{name}": torch.as_tensor(value) for name, value in state.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     in_order = [list(record.items()) for record in history]  # which a mapping would lose in a file
-    write_model(path, _KIND, _FORMAT, {"history": in_order}, tensors)
+    write_model(path, _KIND, _FORMAT, {"history": in_order, "data": data}, tensors)
 
 
 def _restore(
-    path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, report: Callable[[str], None]
+    path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, data: str, report: Callable[[str], None]
 ) -> list[Record]:
     """Return the records of the epochs that a checkpoint has seen, after putting it in place; none if there is none."""
     if not path.exists():
@@ -298,6 +310,9 @@ def _restore(
         config, tensors = read_model(path, _KIND, _FORMAT)
     except ModelFileError as error:
         report(f"The checkpoint is of no use, so training begins anew: {error}")
+        return []
+    if config["data"] != data:
+        report("The checkpoint is of other data, so training begins anew.")
         return []
     history = [dict(record) for record in config["history"]]
     own = network.state_dict()
