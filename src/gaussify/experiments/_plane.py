@@ -10,6 +10,7 @@ from gaussify.plotting import SERIES_COLOURS
 
 N_CLASSES = 4
 
+_FINER = 5
 _MARKERS = "os^D"  # of classes, which then differ without their colours as well
 
 
@@ -48,16 +49,22 @@ def plane_records(
 
 def draw_plane(axis: Any, records: list[Record]) -> None:
     """Draw probabilities as mixed colours, with lines where the largest is 0.5 and 0.9, and rows by their labels."""
+    from scipy.ndimage import zoom  # slow to import
+
     kinds = {kind: own for (kind,), own in group(records, "kind").items()}
     rows, nodes = kinds["row"], kinds["grid"]
     side = round(len(nodes) ** 0.5)
     probs = np.array([[node[f"prob{k}"] for k in range(N_CLASSES)] for node in nodes], float).reshape(side, side, -1)
     half_width = max(float(node["x1"]) for node in nodes)  # type: ignore[arg-type]
-    ends, ticks = (-half_width, half_width), np.linspace(-half_width, half_width, side)
-    half = 0.5 * (ticks[1] - ticks[0])  # nodes are the middles of pixels
+    ends = (-half_width, half_width)
+    half = half_width / (side - 1)  # nodes are the middles of pixels
     edges = (ends[0] - half, ends[1] + half)
     axis.imshow(mixed_colours(probs), origin="lower", extent=(*edges, *edges), interpolation="bilinear")
-    axis.contour(ticks, ticks, probs.max(-1), levels=[0.5, 0.9], colors="0.2", linewidths=0.7, linestyles=[":", "-"])
+    # where classes meet between two nodes, both are sure of theirs: the largest is of probabilities in between
+    finer = zoom(probs, (_FINER, _FINER, 1), order=1)
+    within = np.linspace(*ends, len(finer))
+    look: dict[str, Any] = {"colors": "0.2", "linewidths": 0.7, "linestyles": [":", "-"]}
+    axis.contour(within, within, finer.max(-1), levels=[0.5, 0.9], **look)
     for (label,), own in group(rows, "label").items():
         looks = {"c": SERIES_COLOURS[int(label)], "marker": _MARKERS[int(label)]}  # type: ignore[arg-type]
         axis.scatter([r["x1"] for r in own], [r["x2"] for r in own], s=8.0, edgecolors="white", lw=0.35, **looks)
