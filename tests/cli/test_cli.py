@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gaussify import __version__
-from gaussify.cli import app
+from gaussify.cli import _reproduce, app
 from gaussify.experiments import Experiment, _registry, all_experiments, read_records
 
 
@@ -59,7 +59,7 @@ def test_a_preset_says_before_it_runs_what_it_does_otherwise_than_the_paper(monk
     presets = {"smoke": {"n_rows": 10, "seed": 0}, "laptop": {}, "paper": {"n_rows": 1000, "seed": 0}}
     experiment = Experiment("nut", "Nut", presets, lambda _: [{"split": 0}], lambda *_: [{"score": 1}], lambda *_: None)
     monkeypatch.setitem(_registry._EXPERIMENTS, "nut", experiment)
-    told = "The preset smoke is not the paper's:\n  n_rows: 10 (paper: 1000)\n"
+    told = "Where the preset smoke is not the preset paper:\n  n_rows: 10 (paper: 1000)\n"
     assert told in invoke("reproduce", "nut", "--preset", "smoke", "--out", tmp_path).stderr
     assert "n_rows" not in invoke("reproduce", "nut", "--preset", "smoke", "--out", tmp_path, "--only", "draw").stderr
     assert "n_rows" not in invoke("reproduce", "nut", "--preset", "paper", "--out", tmp_path).stderr
@@ -205,3 +205,14 @@ def test_damaged_metadata_is_one_sentence(tmp_path):
     result = invoke("reproduce", "densities", "--preset", "smoke", "--out", tmp_path)
     assert result.exit_code == 2
     assert "metadata.json is damaged; add --fresh" in result.stderr
+
+
+def test_a_table_for_people_has_errors_beside_means_and_no_empty_columns():
+    rows = [
+        {"method": "exact", "nll": 0.25, "nll_se": 0.012, "auroc": None, "auroc_se": None, "paper_se": 1},
+        {"method": "gauss", "nll": 0.5, "nll_se": None, "auroc": None, "auroc_se": None, "paper_se": 2},
+    ]
+    assert _reproduce._for_people(rows) == [
+        {"method": "exact", "nll": "0.25 ± 0.012", "paper_se": 1},
+        {"method": "gauss", "nll": 0.5, "paper_se": 2},
+    ]

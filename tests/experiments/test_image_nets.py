@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from gaussify.exceptions import GaussifyError
+from gaussify.experiments import _image_nets, get
 from gaussify.experiments import _network_results as figures
-from gaussify.experiments import get
-from gaussify.experiments._image_nets import in_colour
+from gaussify.experiments._image_nets import in_colour, load_images
 from gaussify.experiments._networks import METHODS, MNISTNet, ResNet18, loss_of, method_tasks
 from gaussify.experiments._training import steps_down
 from gaussify.experiments._vgg import VGG11
@@ -98,6 +99,38 @@ def test_the_presets_of_the_paper_have_its_recipes():
     assert cifar10["schedule"] == "steps"
     rates = [steps_down(5, 0.1)(epoch / 200) for epoch in range(200)]  # which drop every 40 epochs
     assert [epoch for epoch in range(1, 200) if rates[epoch] < rates[epoch - 1]] == [40, 80, 120, 160]
+
+
+def test_what_is_not_at_hand_is_named_once_before_the_first_network(monkeypatch, capsys):
+    def load(name):
+        if name == "svhn":
+            raise GaussifyError("there is no network.")
+        return load_images("digits")
+
+    _image_nets._far_images.cache_clear()
+    monkeypatch.setattr(_image_nets, "load_images", load)
+    experiment = get("cifar10-nets")
+    settings = experiment.settings("smoke") | {"ood": ["svhn", "digits"]}
+    for _ in range(2):
+        experiment.check(settings)
+    assert capsys.readouterr().err == "No AUROC against svhn: there is no network.\n"
+    logits = torch.randn(20, 10, generator=torch.Generator().manual_seed(0))
+    found = [_image_nets._auroc(ResNet18(0.125), logits, name, 20) for name in settings["ood"]]
+    assert found[0] is None
+    assert 0.0 <= found[1] <= 1.0
+    _image_nets._far_images.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["mnist-cnn", "toy-net", "cifar10-nets", "imdb-text"])
+def test_figures_of_a_part_of_all_tasks_can_be_drawn(name, tmp_path):
+    experiment = get(name)
+    settings = experiment.settings("smoke")
+    records = [
+        task | record for task in experiment.tasks(settings)[:1] for record in experiment.run(settings, task, seed=0)
+    ]
+    experiment.draw(records, tmp_path)
+    assert list(tmp_path.iterdir())
+    assert experiment.summarise(records)
 
 
 def test_means_over_several_runs_have_standard_errors():

@@ -7,7 +7,7 @@ import torch
 from gaussify.exceptions import GaussifyError, MissingDependencyError
 from gaussify.experiments import _imdb_text, get
 from gaussify.experiments import _network_results as figures
-from gaussify.experiments._imdb_text import METHODS, TextClassifier, TextFeatures, binary_loss
+from gaussify.experiments._imdb_text import BINARY_METHODS, TextClassifier, TextFeatures, binary_loss
 from gaussify.experiments._networks import method_tasks
 
 TABLE = Path(__file__).parents[3] / "shared" / "paper" / "imdb.csv"
@@ -38,9 +38,9 @@ def test_pooling_matters_and_everything_is_trained():
 
 def test_every_method_has_its_loss():
     logits, labels = torch.tensor([0.5, -1.0]), torch.tensor([1, 0])
-    tasks = method_tasks([0.1], METHODS, seed=0)
+    tasks = method_tasks([0.1], BINARY_METHODS, seed=0)
     values = {task["method"]: binary_loss(task)(logits, labels).item() for task in tasks}
-    assert len(set(values.values())) == len(METHODS)
+    assert len(set(values.values())) == len(BINARY_METHODS)
     assert values["exact"] == pytest.approx(torch.nn.functional.softplus(torch.tensor([-0.5, -1.0])).mean().item())
 
 

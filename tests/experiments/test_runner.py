@@ -9,9 +9,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from gaussify.exceptions import InvalidArgumentError, MissingDependencyError
-from gaussify.experiments import Experiment, TaskFailedError, load, run, task_seed
-from gaussify.experiments._training import training_folder
+from gaussify.exceptions import GaussifyError, InvalidArgumentError, MissingDependencyError
+from gaussify.experiments import Experiment, TaskFailedError, _runner, load, run, task_seed
+from gaussify.experiments._training import checkpoint_folder, training_folder
 
 SETTINGS = {"n_splits": 3, "scale": 2.0}
 
@@ -212,6 +212,38 @@ def test_fresh_forgets_what_was_trained_with_these_settings(tmp_path, monkeypatc
     run(make_experiment(), "smoke", tmp_path, fresh=True)
     assert not trained.exists()
     assert other.exists()
+
+
+def test_what_was_trained_lasts_until_its_result_is_on_disk(tmp_path, monkeypatch):
+    monkeypatch.setenv("GAUSSIFY_CACHE", str(tmp_path / "cache"))
+
+    def train(settings, task, seed):
+        checkpoint_folder("toy", settings, task).mkdir(parents=True, exist_ok=True)
+        return [{"x": 1.0}]
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    trained = training_folder("toy", SETTINGS)
+    with monkeypatch.context() as full:
+        full.setattr(_runner._RunLog, "add", fail)
+        with pytest.raises(OSError, match="No space"):
+            run(make_experiment(train), "smoke", tmp_path)
+    assert len(list(trained.iterdir())) == 1
+    run(make_experiment(train), "smoke", tmp_path)
+    assert not trained.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be held")
+def test_a_folder_is_for_one_run_at_a_time(tmp_path, whole):
+    def run_another(settings, task, seed):
+        with pytest.raises(GaussifyError, match=r"Another run writes to .*toy.smoke: wait for it, or choose another"):
+            run(make_experiment(), "smoke", tmp_path, fresh=True)
+        return make_experiment().run(settings, task, seed)
+
+    folder = run(make_experiment(run_another), "smoke", tmp_path)
+    assert (folder / "results.csv").read_bytes() == whole
+    run(make_experiment(), "smoke", tmp_path)
 
 
 def test_what_all_tasks_need_is_looked_for_once_before_anything_is_run_or_removed(tmp_path, whole):

@@ -3,10 +3,9 @@ import torch
 from rich.progress import Progress
 from torch import nn
 
-from gaussify import datasets
 from gaussify.exceptions import GaussifyError
 from gaussify.experiments._bars import bars_in
-from gaussify.experiments._training import Recipe, checkpoint_folder, steps_down, train, warm_cosine
+from gaussify.experiments._training import Recipe, checkpoint_folder, remove_checkpoint, steps_down, train, warm_cosine
 
 X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -22,6 +21,11 @@ def make(kind):
         "adadelta": torch.optim.Adadelta,
     }[kind](network.parameters())
     return network, optimiser
+
+
+def kill(line):
+    if "loss" in line:  # after an epoch
+        raise KeyboardInterrupt
 
 
 def noise(batch, generator):
@@ -42,15 +46,13 @@ def test_a_run_that_was_killed_ends_with_the_same_weights_and_records(kind, tmp_
         assert not network.training
         return {"zero": network(torch.zeros(1, 4))[0, 0].item()}
 
-    def kill(line):
-        raise KeyboardInterrupt
-
     whole, history = run(kind, tmp_path / "whole", look=look)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             run(kind, tmp_path / "parts", kill, look=look)
     lines = []
     parts, again = run(kind, tmp_path / "parts", lines.append, look=look)
+    assert lines.pop(0) == "net goes on after epoch 2/4"
     assert [line.split(":")[0] for line in lines] == ["net epoch 3/4", "net epoch 4/4"]
     for name, value in whole.state_dict().items():
         torch.testing.assert_close(parts.state_dict()[name], value, rtol=1e-5, atol=1e-7)
@@ -61,15 +63,11 @@ def test_a_run_that_was_killed_ends_with_the_same_weights_and_records(kind, tmp_
 
 def test_a_bar_shows_the_steps_that_are_left_and_goes(tmp_path):
     steps = []
-
-    def kill(line):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
         run("adam", tmp_path, kill)
     with Progress(disable=True) as progress, bars_in(progress):
         run("adam", tmp_path, lambda line: steps.append([(bar.completed, bar.total) for bar in progress.tasks]))
-        assert steps == [[(8, 16)], [(12, 16)], [(16, 16)]]
+        assert steps == [[], [(8, 16)], [(12, 16)], [(16, 16)]]  # the first is said before there is a bar
         assert not progress.tasks
 
 
@@ -135,24 +133,28 @@ def test_a_gpu_learns_as_well_and_the_network_comes_back(kind, tmp_path):
     assert history[-1]["loss"] < history[0]["loss"]
 
 
-def test_the_folder_of_a_checkpoint_goes_once_all_is_well(tmp_path, monkeypatch):
+def test_training_begins_anew_where_data_are_others(tmp_path):
+    lines, (network, optimiser) = [], make("adam")
+    recipe = Recipe(4, 16, 0.05, warm_cosine, augment=noise)
+    run("adam", tmp_path)
+    options = {"report": lines.append, "name": "net"}
+    train(network, nn.functional.cross_entropy, optimiser, X, 1 - Y, recipe, tmp_path, **options)
+    assert lines[0] == "The checkpoint is of other data, so training begins anew."
+    assert len(lines) == 5
+
+
+def test_each_task_has_a_folder_for_its_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setenv("GAUSSIFY_CACHE", str(tmp_path))
-
-    def be_killed():
-        with checkpoint_folder("toy", {"rate": 1}, {"seed": 0}) as folder:
-            folder.mkdir(parents=True)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        be_killed()
-    (first,) = (tmp_path / "training" / "toy").glob("*/*")
-    assert datasets.cache_folder() in first.parents
-    with (
-        checkpoint_folder("toy", {"rate": 1}, {"seed": 0}) as again,
-        checkpoint_folder("toy", {}, {"seed": 0}) as other,
-    ):
-        assert again == first != other
-    assert not first.exists()
+    first, other = {"seed": 0}, {"seed": 1}
+    folders = [checkpoint_folder("toy", {"rate": 1}, task) for task in (first, other)]
+    assert len({*folders, checkpoint_folder("toy", {}, first)}) == 3
+    for folder in folders:
+        folder.mkdir(parents=True)
+    remove_checkpoint("toy", {"rate": 1}, first)
+    assert [folder.exists() for folder in folders] == [False, True]
+    remove_checkpoint("toy", {"rate": 1}, other)
+    assert not folders[0].parent.exists()
+    remove_checkpoint("toy", {"rate": 1}, other)  # of which there is none
 
 
 def test_rates_fall_by_steps():

@@ -75,15 +75,14 @@ def reproduce(
 def _for_people(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Standard errors beside their means, and no column without values; the file has all there is."""
     known = {name for row in summary for name, value in row.items() if value is not None}
-    errors = {name for name in known if name.endswith("_se") and name.removesuffix("_se") in known}
-    return [
-        {
-            name: f"{value:.4g} ± {row[f'{name}_se']:.2g}" if row.get(f"{name}_se") is not None else value
-            for name, value in row.items()
-            if name in known - errors and not name.endswith("_se")
-        }
-        for row in summary
-    ]
+    empty = {name for row in summary for name in row} - known
+    errors = {f"{name}_se" for row in summary for name in row if f"{name}_se" in row}
+
+    def shown(row: dict[str, Any], name: str) -> Any:
+        error = row.get(f"{name}_se")
+        return row[name] if error is None else f"{row[name]:.4g} ± {error:.2g}"
+
+    return [{name: shown(row, name) for name in row if name not in empty | errors} for row in summary]
 
 
 class Reproduced(NamedTuple):

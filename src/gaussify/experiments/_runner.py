@@ -284,10 +284,14 @@ def _tell_differences(experiment: Experiment, preset: str, console: Console) -> 
     """Say what a preset does otherwise than "paper", before hours go into it."""
     if differences := experiment.differences(preset):
         console.print(f"Where the preset {preset} is not the preset paper:")
-        for name, values in differences.items():
-            own, paper = ("all" if value is None else json.dumps(value) for value in values)
-            text = f"  {name}: {own} (paper: {paper})"
+        for name, (own, paper) in differences.items():
+            text = f"  {name}: {_setting(own, paper)} (paper: {_setting(paper, own)})"
             console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _setting(value: object, other: object) -> str:
+    """In words, beside that of another preset."""
+    return "all" if value is None and isinstance(other, int) else json.dumps(value)
 
 
 def _run_tasks(

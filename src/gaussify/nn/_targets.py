@@ -426,7 +426,7 @@ def _binary_constants(alpha_eps: str, beta_eps: str, method: str) -> tuple[float
     return *_fixed_beta(alpha, beta + 1.0, chosen), *_fixed_beta(alpha + 1.0, beta, chosen)
 
 
-def _smoothed_counts(label_smoothing: float, n_classes: float) -> tuple[float, float]:
+def _smoothed_counts(label_smoothing: float, n_classes: int | float) -> tuple[float, float]:
     """Of another class than the label's, and of its own."""
     spread = label_smoothing / n_classes if label_smoothing else 0.0
     return spread, 1.0 - label_smoothing + spread
