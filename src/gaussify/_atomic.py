@@ -82,15 +82,19 @@ def only_one(path: Path, *, waits: bool = True) -> Iterator[None]:
         yield
         return
     try:
-        try:
-            (_wait_for if waits else _lock)(folder)
-        except BlockingIOError:
-            raise
-        except OSError:  # some network drives have no locks
-            pass
+        _hold(folder, waits=waits)
         yield
     finally:
         os.close(folder)
+
+
+def _hold(folder: int, *, waits: bool) -> None:
+    try:
+        (_wait_for if waits else _lock)(folder)
+    except BlockingIOError:
+        raise
+    except OSError:  # some network drives have no locks
+        pass
 
 
 def _remove_remains(path: Path) -> None:

@@ -121,7 +121,7 @@ def test_what_is_not_at_hand_is_named_once_before_the_first_network(monkeypatch,
     _image_nets._far_images.cache_clear()
 
 
-@pytest.mark.parametrize("name", ["mnist-cnn", "toy-net", "cifar10-nets", "imdb-text"])
+@pytest.mark.parametrize("name", ["mnist-cnn", "toy-net", "cifar10-nets", "imdb-text", "last-layer", "digits"])
 def test_figures_of_a_part_of_all_tasks_can_be_drawn(name, tmp_path):
     experiment = get(name)
     settings = experiment.settings("smoke")

@@ -207,9 +207,10 @@ def test_fresh_forgets_what_was_trained_with_these_settings(tmp_path, monkeypatc
     other = training_folder("toy", {"n_splits": 1})
     for folder in (trained, other):
         (folder / "task").mkdir(parents=True)
-    run(make_experiment(), "smoke", tmp_path)
+    interrupted(tmp_path, 2)
     assert trained.exists()
-    run(make_experiment(), "smoke", tmp_path, fresh=True)
+    with pytest.raises(KeyboardInterrupt):
+        run(stop_after(2, KeyboardInterrupt()), "smoke", tmp_path, fresh=True)
     assert not trained.exists()
     assert other.exists()
 
@@ -230,6 +231,9 @@ def test_what_was_trained_lasts_until_its_result_is_on_disk(tmp_path, monkeypatc
         with pytest.raises(OSError, match="No space"):
             run(make_experiment(train), "smoke", tmp_path)
     assert len(list(trained.iterdir())) == 1
+    run(make_experiment(train), "smoke", tmp_path)
+    assert not trained.exists()
+    (trained / "shared").mkdir(parents=True)  # or left by a kill
     run(make_experiment(train), "smoke", tmp_path)
     assert not trained.exists()
 

@@ -234,8 +234,9 @@ def test_saved_state_and_copies_give_the_same_loss(make, arguments):
     assert_close(with_gradients(copied, *arguments), expected, rtol=0, atol=0)
 
 
-def test_state_has_the_names_of_torch():
-    assert MatchedCrossEntropyLoss(3, [0.1, 0.2, 0.3], weight=WEIGHT).state_dict().keys() == {"weight"}
+def test_state_has_the_names_of_torch_and_options_that_are_tensors():
+    assert MatchedCrossEntropyLoss(3, weight=WEIGHT).state_dict().keys() == {"weight"}
+    assert MatchedCrossEntropyLoss(3, [0.1, 0.2, 0.3]).state_dict().keys() == {"alpha_eps"}
     assert MatchedBCEWithLogitsLoss(weight=WEIGHT, pos_weight=WEIGHT).state_dict().keys() == {"weight", "pos_weight"}
     assert not MatchedCrossEntropyLoss(3).state_dict()
 
@@ -891,9 +892,14 @@ def test_losses_may_be_made_without_memory(alpha_eps):  # as transformers makes 
     with torch.device("meta"):
         loss = MatchedCrossEntropyLoss(3, alpha_eps, weight=torch.ones(3))
         assert loss(torch.zeros(5, 3), torch.zeros(5).long()).is_meta
-        MatchedBCEWithLogitsLoss(0.1)
-    loss = MatchedCrossEntropyLoss(3, alpha_eps).to("meta")
-    assert loss(torch.zeros(5, 3, device="meta"), torch.zeros(5, device="meta").long()).is_meta
+        binary = MatchedBCEWithLogitsLoss(0.1, pos_weight=torch.ones(3))
+        assert binary(torch.zeros(5, 3), torch.zeros(5, 3)).is_meta
+    made = MatchedCrossEntropyLoss(3, alpha_eps, weight=WEIGHT)
+    filled = loss.to_empty(device="cpu")
+    filled.load_state_dict(made.state_dict())
+    logits = random_logits(5, 3)
+    assert_close(filled(logits, LABELS), made(logits, LABELS), rtol=0, atol=0)
+    assert made.to("meta")(logits.to("meta"), LABELS.to("meta")).is_meta
 
 
 def test_smoothed_counts_have_the_digits_of_the_logits():

@@ -22,7 +22,9 @@ def print_table(records: Sequence[Mapping[str, Any]]) -> None:
     table = Table(box=box.SIMPLE_HEAD)
     columns = list(dict.fromkeys(name for record in records for name in record))
     for column in columns:
-        numeric = any(isinstance(record.get(column), int | float) for record in records)
+        numeric = any(
+            isinstance(record.get(column), int | float) or "±" in str(record.get(column)) for record in records
+        )
         table.add_column(Text(column), justify="right" if numeric else "left")
     for record in records:
         table.add_row(*(Text(_cell(record.get(column))) for column in columns))

@@ -119,14 +119,20 @@ def _draw(records: list[Record], folder: Path) -> None:
         axis = axes[0, 0]
         for method in MatchMethod:
             own = sorted((r["alpha_eps"], r["nll"]) for r in summary if r["model"] == method.value)
-            axis.semilogx(*zip(*own, strict=True), "o-", color=METHOD_COLOURS[method], label=method.value)
+            if own:
+                axis.semilogx(*zip(*own, strict=True), "o-", color=METHOD_COLOURS[method], label=method.value)
         flat = {"gauss": METHOD_COLOURS["gauss"], "logistic regression": METHOD_COLOURS["exact"]}
         for model, colour in flat.items():
-            axis.axhline(_nll(next(r for r in summary if r["model"] == model)), ls="--", c=colour, label=model)
+            for row in (r for r in summary if r["model"] == model):
+                axis.axhline(_nll(row), ls="--", c=colour, label=model)
         axis.set(xlabel="alpha_eps", ylabel="test NLL", title="Negative log-likelihood")
-        axis.legend(fontsize=7)
+        if axis.has_data():
+            axis.legend(fontsize=7)
         for axis, model in zip(axes[0, 1:], shown, strict=True):
-            best = next(row for row in summary if row["model"] == model and row["chosen"])
+            best = next((row for row in summary if row["model"] == model and row["chosen"]), None)
+            if best is None:  # of a run that has not come to an end
+                axis.set_axis_off()
+                continue
             label = model if best["alpha_eps"] is None else f"{model}, {best['alpha_eps']}"
             ReliabilityDisplay(_first_reliability(records, best), name=label).plot(axis)
 

@@ -115,6 +115,8 @@ def run(
             failures = _run_tasks(experiment, settings, pending, seed, log, console)
             log.finish_session([task for task, _ in failures])
             _raise_first(failures, n_done=len(wanted) - len(failures))
+        if all(log.has(task) for task in tasks):  # what a kill has left, and what tasks have shared
+            shutil.rmtree(training_folder(experiment.name, settings), ignore_errors=True)
     return folder
 
 

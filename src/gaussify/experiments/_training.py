@@ -20,6 +20,7 @@ from gaussify.datasets._files import write_bytes
 from gaussify.exceptions import GaussifyError, ModelFileError
 from gaussify.experiments._bars import bar_of
 from gaussify.experiments._results import Record
+from gaussify.nn._features import digest_of_tensor
 
 CHECKPOINT = "checkpoint.safetensors"
 _KIND, _FORMAT = "checkpoint", 3
@@ -118,7 +119,7 @@ def train(
         At least so much time passes from one checkpoint to the next.
     """
     path, n_steps = folder / CHECKPOINT, math.ceil(len(inputs) / recipe.batch_size)
-    data = _data_digest(inputs, labels)
+    data = f"{digest_of_tensor(inputs)} {digest_of_tensor(labels)}"
     with on_accelerator(network) as device:
         history, saved = _restore(path, network, optimiser, data, report), time.perf_counter()
         if 0 < len(history) < recipe.n_epochs:
@@ -282,13 +283,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     from safetensors.torch import save
 
     write_bytes(path, save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}))
-
-
-def _data_digest(inputs: Tensor, labels: Tensor) -> str:
-    digest = hashlib.sha256(f"{inputs.dtype} {tuple(inputs.shape)}".encode())
-    for part in (inputs, labels):
-        digest.update(part.contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, data: str, history: list[Record]) -> None:

@@ -179,6 +179,9 @@ def all_features(
         return computed()
     _check_place(cache, owner=owner)
     identity = {"weights": fingerprint(network), "data": _identity(data, batches, owner=owner)}
+    state = network.state_dict()
+    # which may change as a network is used, so that it cannot be told apart by them later on
+    identity["others"] = [[k, digest_of_tensor(v)] for k, v in network.named_buffers() if k not in state]
     features = _read_cache(cache, identity, owner=owner)
     if features is None:
         features = computed()
@@ -295,16 +298,25 @@ def fingerprint(network: nn.Module) -> str:
     False
     """
     digest = hashlib.sha256(repr(network).encode())
-    # some buffers are not of the state that a network saves
-    for name, value in sorted({**dict(network.named_buffers()), **network.state_dict()}.items()):
+    for name, value in sorted(network.state_dict().items()):
         if isinstance(value, Tensor):
-            digest.update(f"{name} {_digest(value)}".encode())
+            digest.update(f"{name} {digest_of_tensor(value)}".encode())
     return digest.hexdigest()
 
 
-def _digest(tensor: Tensor) -> str:
+def digest_of_tensor(tensor: Tensor) -> str:
+    """Return a text that tells tensors apart, by type, shape and all numbers.
+
+    Examples
+    --------
+    >>> digest_of_tensor(torch.zeros(2, 1)) == digest_of_tensor(torch.zeros(1, 2))
+    False
+    """
     digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-    digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if flat.stride() != (1,):  # of a single number
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -318,7 +330,7 @@ def _check_place(cache: str | os.PathLike[str], *, owner: str) -> None:
 def _identity(data: Any, batches: Any, *, owner: str) -> list[Any]:
     """What tells data apart: all of tensors, else how many there are and some of them; which rows a loader takes."""
     if isinstance(data, Tensor):
-        return ["tensor", _digest(data)]
+        return ["tensor", digest_of_tensor(data)]
     n_rows = _length(getattr(batches, "dataset", None))
     if isinstance(batches, DataLoader) and n_rows and hasattr(batches.dataset, "__getitem__"):
         return ["loader", n_rows, *_identity_of_rows(batches, n_rows), _identity_of_order(batches, n_rows)]
@@ -336,7 +348,7 @@ def _identity_of_rows(loader: DataLoader, n_rows: int) -> list[str]:
     rows = [loader.dataset[row] for row in (0, n_rows // 2, n_rows - 1)]
     collated = rows if loader.batch_sampler is None else loader.collate_fn(rows)
     tensors = loader.dataset.tensors if isinstance(loader.dataset, TensorDataset) else ()
-    return [*map(_digest, tensors), _digest_of(collated)]
+    return [*map(digest_of_tensor, tensors), _digest_of(collated)]
 
 
 def _identity_of_order(loader: DataLoader, n_rows: int) -> list[Any]:
@@ -354,7 +366,7 @@ def _identity_of_order(loader: DataLoader, n_rows: int) -> list[Any]:
 def _digest_of(value: Any) -> str:
     """Of tensors, arrays and numbers within tuples and mappings; of anything else, what it says about itself."""
     if isinstance(value, Tensor):
-        return _digest(value)
+        return digest_of_tensor(value)
     if isinstance(value, np.ndarray):
         return hashlib.sha256(f"{value.dtype} {value.shape}".encode() + value.tobytes()).hexdigest()
     if isinstance(value, Mapping):

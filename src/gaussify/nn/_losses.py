@@ -194,13 +194,13 @@ class MatchedBCEWithLogitsLoss(nn.Module):
 
 
 def _hold(module: nn.Module, name: str, value: Any) -> None:
-    """Keep a number as it is, a parameter as the module's own, and anything else as a tensor that moves with it."""
+    """Keep a number as it is, a parameter as the module's own, and anything else as a tensor of its state."""
     if isinstance(value, Real):
         setattr(module, name, float(value))  # for which there are kernels
     elif value is None or isinstance(value, nn.Parameter):
         setattr(module, name, value)
     else:
-        module.register_buffer(name, torch.as_tensor(value), persistent=False)
+        module.register_buffer(name, torch.as_tensor(value))
 
 
 def _held(module: nn.Module, name: str) -> Any:
