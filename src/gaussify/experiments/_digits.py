@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from gaussify import metrics
+from gaussify.experiments._network_results import chosen
 from gaussify.experiments._registry import Experiment, Settings, Task, register
-from gaussify.experiments._results import Record, Scalar, group, of_best_alpha_eps
+from gaussify.experiments._results import Record, Scalar, group
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.matching import MatchMethod
 from gaussify.metrics import Reliability, reliability
@@ -96,10 +97,10 @@ def _or_none(value: float) -> float | None:
 
 def _summarise(records: list[Record]) -> list[Record]:
     """Mean scores over the splits, by model and alpha_eps, best NLL first; ``chosen`` by training rows."""
-    by_fit = [record | {"fit": -float(record["train_nll"])} for record in records if record["bin"] == 0]  # type: ignore[arg-type]
-    best = group(of_best_alpha_eps(by_fit, "model", score="fit"), "model", "alpha_eps")
+    scores = [record for record in records if record["bin"] == 0]
+    best = group(chosen(scores, method="model"), "model", "alpha_eps")
     rows: list[Record] = []
-    for (model, alpha_eps), own in group(by_fit, "model", "alpha_eps").items():
+    for (model, alpha_eps), own in group(scores, "model", "alpha_eps").items():
         row: Record = {"model": model, "alpha_eps": alpha_eps}
         for name in (*_SCORES, "train_nll"):
             row[name] = round(float(np.mean([record[name] for record in own])), 4)

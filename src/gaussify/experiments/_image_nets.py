@@ -32,6 +32,7 @@ from gaussify.experiments._networks import (
     MNISTNet,
     ResNet18,
     describe,
+    logit_auroc,
     loss_of,
     made,
     note,
@@ -118,14 +119,8 @@ def _cifar10_run(settings: Settings, task: Task, seed: int) -> list[Record]:
 
 def _auroc(network: nn.Module, logits: Tensor, name: str, n_test: int | None) -> float | None:
     """How well images of another data set are told apart by the largest logit; None where it is not at hand."""
-    from sklearn.metrics import roc_auc_score
-
     other = _far_images(name)
-    if other is None:
-        return None
-    far = outputs_of(network, in_colour(other[:n_test]))
-    is_near = np.repeat([1, 0], [len(logits), len(far)])
-    return round(float(roc_auc_score(is_near, torch.cat([logits, far]).amax(1))), 5)
+    return None if other is None else logit_auroc(logits, outputs_of(network, in_colour(other[:n_test])))
 
 
 @cache

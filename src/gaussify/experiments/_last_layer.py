@@ -24,7 +24,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -34,7 +33,7 @@ from gaussify import metrics
 from gaussify._estimators import best_temperature
 from gaussify._optional import import_optional
 from gaussify.experiments._image_nets import load_images
-from gaussify.experiments._networks import MNISTNet, made, note, scores
+from gaussify.experiments._networks import MNISTNet, logit_auroc, made, note, scores
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, group, means
 from gaussify.experiments._training import Recipe, outputs_of, steps_down, train, training_folder
@@ -96,17 +95,9 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     probs = learnt.probs(X_test).double()
     record: Record = {"seconds": round(seconds, 3), **scores(_log(probs), y_test)}
     record["auroc"] = round(metrics.ood_auroc(probs, learnt.probs(other).double()), 5)
-    record["logit_auroc"] = None if learnt.logits is None else round(_auroc(learnt.logits, X_test, other), 5)
+    record["logit_auroc"] = learnt.logits and logit_auroc(learnt.logits(X_test), learnt.logits(other))
     calibrated = scores(_log(learnt.calibrate((X[few], y[few]))(X_test).double()), y_test)
     return [record | {f"calibrated_{name}": calibrated[name] for name in ("nll", "ece")}]
-
-
-def _auroc(logits: Predict, near: Tensor, far: Tensor) -> float:
-    """How well images are told apart by their largest logit."""
-    from sklearn.metrics import roc_auc_score
-
-    both = torch.cat([logits(near), logits(far)]).amax(1)
-    return float(roc_auc_score(np.repeat([1, 0], [len(near), len(far)]), both))
 
 
 def _log(probs: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:

@@ -75,8 +75,10 @@ def _with_errors(names: Sequence[str], pairs: Sequence[tuple[float, float]]) -> 
     return {name: value for key, pair in both for name, value in zip((key, f"{key}_se"), pair, strict=True)}
 
 
-def chosen(records: list[Record], *columns: str) -> list[Record]:
+def chosen(records: list[Record], *columns: str, method: str = "method") -> list[Record]:
     """Return the records of each method with the alpha_eps of the largest log-likelihood of training rows.
+
+    ``method`` is the column that names it.
 
     Examples
     --------
@@ -86,7 +88,7 @@ def chosen(records: list[Record], *columns: str) -> list[Record]:
     [0.1]
     """
     by_fit = [record | {"fit": -float(record["train_nll"])} for record in records]  # type: ignore[arg-type]
-    return of_best_alpha_eps(by_fit, *columns, "method", score="fit")
+    return of_best_alpha_eps(by_fit, *columns, method, score="fit")
 
 
 def _last(records: list[Record]) -> list[Record]:

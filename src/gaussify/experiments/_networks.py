@@ -111,6 +111,20 @@ def scores(logits: Float[Tensor, "n c"], y: Int64[Tensor, " n"], prefix: str = "
     }
 
 
+def logit_auroc(near: Float[Tensor, "n c"], far: Float[Tensor, "m c"]) -> float:
+    """Return how well images are told from those of another data set by their largest logit, as in the paper.
+
+    Examples
+    --------
+    >>> logit_auroc(torch.tensor([[4.0, 0.0], [2.0, 1.0]]), torch.tensor([[0.0, 3.0], [1.0, 0.0]]))
+    0.75
+    """
+    from sklearn.metrics import roc_auc_score
+
+    is_near = [1] * len(near) + [0] * len(far)
+    return round(float(roc_auc_score(is_near, torch.cat([near, far]).amax(1))), 5)
+
+
 def train_nll(network: nn.Module, X: Tensor, y: Int64[Tensor, " n"]) -> Record:
     """Return the NLL of training rows, by which alpha_eps is chosen."""
     return {"train_nll": scores(outputs_of(network, X), y)["nll"]}

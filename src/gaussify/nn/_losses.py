@@ -33,7 +33,8 @@ class MatchedCrossEntropyLoss(nn.Module):
     n_classes : int
         Number of classes, the columns of the logits.
     alpha_eps : float, sequence or Tensor
-        Concentration behind a label: one number, or one per class. An ``nn.Parameter`` is one of this module's.
+        Concentration behind a label: one number, or one per class, which are of this module's state. An
+        ``nn.Parameter`` is one of its parameters.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`.
     reduction : {"mean", "sum", "none"}
