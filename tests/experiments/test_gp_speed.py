@@ -15,7 +15,7 @@ from gaussify.experiments._gp_peers import DirichletSGPR, Trainer, scaled_rbf, w
 from gaussify.experiments._gp_speed import PRESETS, Evaluation, evaluate_alone, load_split
 from gaussify.experiments._gp_speed_figures import NLL, OWN, TARGETS, spread_out
 from gaussify.experiments._timing import best_times
-from gaussify.gp._objective import SortedRows, accumulate_gradient
+from gaussify.gp.objectives._passes import SortedRows, accumulate_gradient
 
 SMOKE = PRESETS["smoke"]
 per_class = pytest.mark.parametrize("kernel_per_class", [False, True], ids=["one kernel", "one kernel a class"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 
-import gaussify.gp._fitting as fitting
+import gaussify.gp.learning._schedule as fitting
 from gaussify import BayesianLogisticRegression, GPClassifier, __version__
 from gaussify._persistence import read_model, write_model
 from gaussify.exceptions import InvalidArgumentError, ModelFileError

@@ -10,14 +10,14 @@ from threadpoolctl import threadpool_limits
 from torch.distributions import MultivariateNormal
 from torch.testing import assert_close
 
-import gaussify.gp._collapsed as collapsed
+import gaussify.gp.objectives._collapsed as collapsed
 import gaussify.gp._exact as exact
-import gaussify.gp._objective as objective
+import gaussify.gp.objectives._passes as objective
 from gaussify import LogisticLikelihood, SoftmaxLikelihood
-from gaussify.gp._collapsed import InducingStatistics, collapsed_bound
-from gaussify.gp._cross import AutogradCross, RBFCross
+from gaussify.gp.objectives._collapsed import InducingStatistics, collapsed_bound
+from gaussify.gp.objectives._cross import AutogradCross, RBFCross
 from gaussify.gp._exact import exact_evidence, shared_variances
-from gaussify.gp._objective import SortedRows, accumulate_gradient, factorise
+from gaussify.gp.objectives._passes import SortedRows, accumulate_gradient, factorise
 from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior import ClassStatistics
 

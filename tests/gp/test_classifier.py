@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 from torch.overrides import TorchFunctionMode
 
 import gaussify.gp._exact as exact
-import gaussify.gp._fitting as fitting
+import gaussify.gp.learning._schedule as fitting
 import gaussify.gp._models as models
 import gaussify.posterior._gaussian as gaussian
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood, metrics

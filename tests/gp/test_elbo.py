@@ -10,13 +10,13 @@ from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.utils.estimator_checks import check_estimator
 from torch.testing import assert_close
 
-import gaussify.gp._expectation as expectation
+import gaussify.gp.objectives._expectation as expectation
 from gaussify import GPClassifier, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.gp._elbo import ExactObjective, accumulate_objective, dense_objective, objective_value, with_constant
-from gaussify.gp._expectation import sampled_expectation
-from gaussify.gp._learning import CONSTANT_VARIANCE, LabelFamily, SearchSettings, learn_exact_with_labels
-from gaussify.gp._objective import SortedRows, factorise
+from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective, dense_objective, objective_value, with_constant
+from gaussify.gp.objectives._expectation import sampled_expectation
+from gaussify.gp.learning._hyperparameters import CONSTANT_VARIANCE, LabelFamily, SearchSettings, learn_exact_with_labels
+from gaussify.gp.objectives._passes import SortedRows, factorise
 from gaussify.posterior import ClassStatistics
 from gp.conftest import likelihoods
 

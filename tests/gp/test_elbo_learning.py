@@ -7,16 +7,16 @@ import pytest
 import torch
 from sklearn.datasets import load_iris
 
-import gaussify.gp._fitting as fitting
-import gaussify.gp._learning as learning
+import gaussify.gp.learning._schedule as fitting
+import gaussify.gp.learning._hyperparameters as learning
 from gaussify import GPClassifier, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError, JitterWarning, NumericalError
-from gaussify.gp._choice import LabelChoice, choose_label
-from gaussify.gp._elbo import ExactObjective
+from gaussify._calibration._choice import LabelChoice, choose_label
+from gaussify.gp.objectives._likelihood import ExactObjective
 from gaussify.gp._kernels import make_kernel
-from gaussify.gp._learning import LabelFamily, SearchSettings, default_batch, learn_sparse_with_labels
-from gaussify.gp._objective import SortedRows
-from gaussify.gp._search import climb
+from gaussify.gp.learning._hyperparameters import LabelFamily, SearchSettings, default_batch, learn_sparse_with_labels
+from gaussify.gp.objectives._passes import SortedRows
+from gaussify._numerics._optimise import climb
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 2))

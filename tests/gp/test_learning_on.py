@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-import gaussify.gp._fitting as fitting
+import gaussify.gp.learning._schedule as fitting
 from gaussify import GPClassifier
-from gaussify.gp._choice import LabelChoice
+from gaussify._calibration._choice import LabelChoice
 from gaussify.likelihoods import LikelihoodMethod
 
 RNG = np.random.default_rng(0)

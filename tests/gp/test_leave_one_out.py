@@ -11,13 +11,13 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_estimator
 from torch.testing import assert_close
 
-import gaussify.gp._expectation as expectation
-import gaussify.gp._fitting as fitting
+import gaussify.gp.objectives._expectation as expectation
+import gaussify.gp.learning._schedule as fitting
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood, metrics
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.gp._elbo import ExactObjective, accumulate_objective, dense_objective, objective_value
-from gaussify.gp._expectation import log_predictive
-from gaussify.gp._objective import SortedRows, factorise
+from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective, dense_objective, objective_value
+from gaussify.gp.objectives._expectation import log_predictive
+from gaussify.gp.objectives._passes import SortedRows, factorise
 from gp.conftest import likelihoods
 
 N, M, D, V = 24, 6, 3, 50.0

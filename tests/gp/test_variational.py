@@ -14,15 +14,15 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch.distributions import MultivariateNormal, kl_divergence
 from torch.testing import assert_close
 
-import gaussify.gp._expectation as expectation
+import gaussify.gp.objectives._expectation as expectation
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp import VariationalGPClassifier
-from gaussify.gp._elbo import ExactObjective, accumulate_objective
+from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective
 from gaussify.gp._models import InducingFeatures, SparseModel, mean_variance
-from gaussify.gp._objective import SortedRows
-from gaussify.gp._search import Adam
-from gaussify.gp._variational import (
+from gaussify.gp.objectives._passes import SortedRows
+from gaussify._numerics._optimise import Adam
+from gaussify.gp.learning._variational import (
     Optimizer,
     Start,
     TrainingSettings,

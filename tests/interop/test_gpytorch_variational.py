@@ -37,9 +37,9 @@ from torch.testing import assert_close
 from gaussify import GPClassifier
 from gaussify.datasets import make_four_classes
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.gp._choice import make_table
-from gaussify.gp._elbo import ExactObjective, accumulate_objective
-from gaussify.gp._objective import SortedRows
+from gaussify._calibration._choice import make_table
+from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective
+from gaussify.gp.objectives._passes import SortedRows
 from gaussify.interop.gpytorch import initialize_from_matched, scaled_inputs
 
 DOUBLE = torch.float64

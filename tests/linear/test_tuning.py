@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from gaussify import BayesianLogisticRegression, LogisticLikelihood, SoftmaxLikelihood
 from gaussify._estimators import ALPHA_GRID, best_temperature
 from gaussify.likelihoods import PseudoTargets
-from gaussify.linear._tuning import disperse, mean_information
+from gaussify.linear._hyperparameters import disperse, mean_information
 from gaussify.posterior import GaussianPrior, log_evidence, natural_parameters
 from oracles import softmax_tensor_product
 

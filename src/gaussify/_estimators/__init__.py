@@ -1,18 +1,8 @@
-"""What all estimators have in common: rows and labels checked, label parameters, calibration, model files."""
+"""What all estimators share: checks of rows and labels, the streaming base class, model files.
 
-from gaussify._estimators._calibration import (
-    ALPHA_GRID,
-    FIRST_ALPHA,
-    MOST_ATTEMPTS,
-    Criterion,
-    LabelledRows,
-    as_alpha,
-    best_label_choice,
-    best_temperature,
-    is_usable,
-    mean_nll,
-    most_rows,
-)
+Read ``_streaming.py`` first: it checks rows, labels and classes, and undoes what an error interrupts.
+"""
+
 from gaussify._estimators._distinct import (
     DistinctRows,
     Floats,
@@ -22,15 +12,6 @@ from gaussify._estimators._distinct import (
     mix,
     multipliers,
     row_sums,
-)
-from gaussify._estimators._labels import (
-    LEAST_ALPHA,
-    PER_CLASS,
-    LabelParameters,
-    LikelihoodKind,
-    checked_label_parameters,
-    checked_positive,
-    is_auto,
 )
 from gaussify._estimators._model_file import (
     Packed,
@@ -52,38 +33,20 @@ from gaussify._estimators._streaming import (
 from gaussify._estimators._weight_space import WeightFeatures, WeightSpace
 
 __all__ = [
-    "ALPHA_GRID",
-    "FIRST_ALPHA",
-    "LEAST_ALPHA",
-    "MOST_ATTEMPTS",
-    "PER_CLASS",
     "CheckedClassifier",
-    "Criterion",
     "DistinctRows",
     "Floats",
     "Indices",
     "Keys",
-    "LabelParameters",
-    "LabelledRows",
-    "LikelihoodKind",
     "Packed",
     "StreamingClassifier",
     "WeightFeatures",
     "WeightSpace",
-    "as_alpha",
-    "best_label_choice",
-    "best_temperature",
     "check_other_model",
-    "checked_label_parameters",
-    "checked_positive",
     "distinct_rows",
     "expect",
     "expect_numbers",
-    "is_auto",
-    "is_usable",
-    "mean_nll",
     "mix",
-    "most_rows",
     "multipliers",
     "pack_classes",
     "plain",

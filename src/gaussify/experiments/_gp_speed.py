@@ -36,10 +36,10 @@ from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
 from gaussify.experiments._timing import best_times, peak_gibibytes, run_alone
 from gaussify.gp import GPClassifier
-from gaussify.gp._elbo import ExactObjective, accumulate_objective
-from gaussify.gp._expectation import log_predictive
-from gaussify.gp._learning import CONSTANT_VARIANCE, default_batch
-from gaussify.gp._objective import SortedRows, accumulate_gradient
+from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective
+from gaussify.gp.objectives._expectation import log_predictive
+from gaussify.gp.learning._hyperparameters import CONSTANT_VARIANCE, default_batch
+from gaussify.gp.objectives._passes import SortedRows, accumulate_gradient
 from gaussify.likelihoods import SoftmaxLikelihood
 
 GENERATED = "generated"  # in place of a data set

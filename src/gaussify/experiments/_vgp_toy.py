@@ -39,8 +39,8 @@ def exact_bound(model: Any, constant_variance: float) -> float:
     >>> exact_bound(other, 1000.0) < exact_bound(model, 1000.0) < 0.0
     True
     """
-    from gaussify.gp._choice import make_table
-    from gaussify.gp._elbo import ExactObjective, dense_objective
+    from gaussify._calibration._choice import make_table
+    from gaussify.gp.objectives._likelihood import ExactObjective, dense_objective
     from gaussify.gp._models import ExactModel
 
     assert isinstance(model._model, ExactModel)

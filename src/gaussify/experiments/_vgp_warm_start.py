@@ -95,8 +95,8 @@ def make_trainer(
     True
     """
     from gaussify.gp import GPClassifier
-    from gaussify.gp._objective import SortedRows
-    from gaussify.gp._variational import COLD_RATE, WARM_RATE, Optimizer, TrainingSettings, VariationalTrainer
+    from gaussify.gp.objectives._passes import SortedRows
+    from gaussify.gp.learning._variational import COLD_RATE, WARM_RATE, Optimizer, TrainingSettings, VariationalTrainer
     from gaussify.gp._variational_classifier import cold_start, matched_start
 
     n_classes = int(split.y.max()) + 1

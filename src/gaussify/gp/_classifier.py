@@ -3,17 +3,27 @@
 import copy
 import os
 import warnings
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from jaxtyping import Float
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gaussify._calibration import (
+    AlphaOption,
+    Choice,
+    CriterionName,
+    LikelihoodName,
+    MethodOption,
+    make_table,
+    pack_choice,
+    unpack_choice,
+)
 from gaussify._estimators import (
     Floats,
     Indices,
@@ -28,27 +38,41 @@ from gaussify._estimators import (
     unpacking,
     whole,
 )
+from gaussify._numerics._optimise import SearchReport
 from gaussify._persistence import read_model, write_model
+from gaussify._typing import no_type_check
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.gp._choice import (
-    LabelChoice,
-    make_table,
+from gaussify.gp._fitted import FittedSparseGP
+from gaussify.gp._kernels import KernelOption, kernel_form, make_kernel
+from gaussify.gp._model_file import pack_model, unpack_model, unpack_scaling
+from gaussify.gp._models import LatentModel, LatentPosterior, Latents, SparseModel
+from gaussify.gp._parameters import (
+    GPParameters,
+    InducingName,
+    Objective,
+    ObjectiveName,
+    ScalingName,
+    Verbosity,
+    checked_parameters,
 )
-from gaussify.gp._fitting import fit_model
-from gaussify.gp._kernels import kernel_form, make_kernel
-from gaussify.gp._model_file import pack_choice, pack_model, unpack_choice, unpack_model, unpack_scaling
-from gaussify.gp._models import InducingFeatures, LatentModel, LatentPosterior, Latents, SparseModel
-from gaussify.gp._objective import SortedRows
-from gaussify.gp._parameters import Given, Objective, checked_parameters
+from gaussify.gp._rows import SortedRows
 from gaussify.gp._scaling import Scaling, fit_scaling
-from gaussify.gp._search import SearchReport
-from gaussify.likelihoods import ClassLikelihood
+from gaussify.gp.learning._schedule import fit_model
+from gaussify.likelihoods import ClassLikelihood, PredictiveName
 from gaussify.posterior import RowPosterior, without_rows
 
 _FORMAT = 1
-_MANY_ROWS = 5000  # whose exact model takes minutes and gigabytes
+_MANY_ROWS = 5000  # an exact model of more rows takes minutes and gigabytes
 _CUSTOM = "custom"  # stands for a kernel object in files
 _Model = TypeVar("_Model", bound="GPClassifier")
+
+
+class _Prediction(NamedTuple):
+    """The likelihood and the posterior that follow from a model: computed once, for that model alone."""
+
+    model: LatentModel
+    likelihood: ClassLikelihood
+    posterior: LatentPosterior
 
 
 def _is_sparse(estimator: Any) -> bool:
@@ -63,108 +87,113 @@ def _is_sparse(estimator: Any) -> bool:
 class GPClassifier(StreamingClassifier):
     r"""Gaussian process classification, at the cost of one regression whatever the number of classes.
 
-    Each label is a Gaussian observation of the latents (:class:`~gaussify.SoftmaxLikelihood`), so hyperparameters
-    maximise the evidence of a regression with two variances, and predictions are in closed form. Exact models share one
-    factorisation between all classes. Sparse models (``n_inducing``) maximise Titsias' collapsed bound, a function of
-    class statistics: objective and gradient cost n m² whatever the number of classes, in bounded memory; rows can be
-    added, merged and unlearnt once hyperparameters are fixed.
+    Each label is a Gaussian observation of the latents (:class:`~gaussify.SoftmaxLikelihood`). So hyperparameters
+    maximise the evidence of a regression with two noise variances, and predictions are in closed form. Exact models
+    share one factorisation between all classes. Sparse models (``n_inducing``) stand on m inducing points, inputs whose
+    latents represent all others. They maximise Titsias' collapsed bound, a function of class statistics: objective and
+    gradient cost n m² whatever the number of classes, in bounded memory. Once hyperparameters are fixed, rows can be
+    added, merged and unlearnt.
 
     Parameters
     ----------
     kernel : gpytorch.kernels.Kernel, {"rbf", "matern12", "matern32", "matern52", "linear"} or None
-        Covariance of the latents. By default, and by name, one lengthscale for each feature, with a broad prior, and a
-        variance. A kernel object is copied and begins with the parameters it has; its priors count.
+        Covariance of the latents. A named kernel (None is ``"rbf"``) has a variance, one lengthscale for each feature
+        and a broad prior of lengthscales. A kernel object is copied; the search starts at its parameters, and its
+        priors count.
     n_inducing : int or None
-        Number of inducing points, or of distinct rows if these are fewer; None is the exact model, for up to a few
+        Number of inducing points; all distinct rows if these are fewer. None is the exact model, for up to a few
         thousand rows.
     objective : {"matched", "elbo", "leave-one-out"}
-        What hyperparameters maximise: ``"matched"`` the evidence of the Gaussian model, or Titsias' bound on it. From
-        there on, with the exact likelihood and ``alpha_eps`` learnt along (unless it is given): ``"elbo"`` the bound on
-        the evidence of the exact model that the posterior of the Gaussian model gives, ``"leave-one-out"`` the
-        log-likelihood of each row given all others (of equal rows, which count as one of their weight, one is left
-        out). With inducing points and at least four times ``sample_size`` rows, some rows have no say in such a search,
-        which ends before they are predicted worse; as that happens while the bound still rises, ``"elbo"`` then goes on
-        by leaving rows out, and keeps the best that it came by.
+        The objective that hyperparameters maximise. ``"matched"`` is the evidence of the Gaussian model, or Titsias'
+        bound on it. The others start where that search ends, evaluate the softmax or logistic likelihood itself, and
+        also learn ``alpha_eps`` unless it is given. ``"elbo"`` is the bound on the evidence whose variational family is
+        the Gaussian model's posterior. ``"leave-one-out"`` is the log-likelihood of each row given all others; equal
+        rows count as one row with their total weight, of which one is left out. With inducing points and at least four
+        times ``sample_size`` rows, some rows are held out, and the search ends before they are predicted worse. If the
+        bound still rises at that point, ``"elbo"`` goes on with leave-one-out and keeps the best result.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
-        How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes the best by
-        ``criterion``. With other objectives than ``"matched"`` hyperparameters are learnt with each, and compared by
-        rows that no search has seen, or where rows are few by the objective.
+        Method that turns labels into Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes
+        the best by ``criterion``. With an objective other than ``"matched"``, it learns hyperparameters with each
+        method and compares them on held-out rows, or by the objective if rows are few.
     alpha_eps : float, one per class, "auto" or "per-class"
-        Concentration of the prior behind a label. With ``"auto"`` hyperparameters are learnt with 0.1 (from many rows
-        with 0.02 for ``"variational"`` and 0.001 for ``"moment-ori"``), and predictions go from 0.1 along a grid from
-        0.001 to 1 for as long as ``criterion`` improves, and with few rows a broad prior. With many rows,
-        hyperparameters are then learnt on with the method and number that were chosen, and kept if ``criterion``
-        improves, by rows that no search has seen. With other objectives than ``"matched"`` it is learnt along, one
-        number or (``"per-class"``) one for each class.
+        Concentration of the prior behind a label: imaginary observations of every class, which keep targets finite.
+        With ``"auto"``, hyperparameters are learnt with 0.1 (from many rows with 0.02 for ``"variational"`` and 0.001
+        for ``"moment-ori"``). Then ``alpha_eps`` moves from 0.1 along a grid from 0.001 to 1 while ``criterion``
+        improves, with a broad prior if rows are few. With many rows, hyperparameters are then learnt again with the
+        values chosen, and kept if held-out rows are predicted better. With an objective other than ``"matched"``,
+        ``alpha_eps`` is learnt with the hyperparameters, as one value or (``"per-class"``) one for each class.
     temperature : float or "auto"
-        Latents are divided by it. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
+        Divisor of the latents. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     scaling : {"standard", "quantile", None}
-        Of inputs: to mean zero and variance one; by rank to normal quantiles, for heavy tails and outliers; or none. It
-        is learnt by ``fit`` and stays.
+        Scaling of inputs: to mean zero and variance one; by rank to normal quantiles, for heavy tails and outliers; or
+        none. The first fit learns it, and it stays.
     likelihood : {"auto", "softmax", "logistic"}
-        One latent a class, or for two classes a single one; ``"auto"`` is softmax, the better on most data.
+        Softmax has one latent for each class; logistic has a single latent, for two classes. ``"auto"`` is softmax,
+        which is better on most data.
     inducing : {"kmeans", "greedy"} or array-like of shape (n_inducing, n_features)
-        Where inducing points begin: at centres of clusters, at rows of largest conditional variance, or as given.
+        First inducing points: cluster centres, rows of largest conditional variance, or the points given.
     learn_inducing : bool
-        Whether they move with the hyperparameters.
+        Whether inducing points move with the hyperparameters.
     shared_kernel : bool
-        Whether all latents share kernel and inducing points; if not, the cost is that of one model for each class.
+        Whether all latents share kernel and inducing points. If not, the cost is that of one model for each class.
     n_inducing_predict : int or None
-        Inducing points for predictions, more than the kernel is learnt with: they cost one pass, and no search.
+        Number of inducing points for predictions, if larger: the additional points cost one pass and no search.
     max_iter : int
-        Iterations of each search at most; 0 leaves kernel and inducing points where they begin.
+        Largest number of iterations of each search; 0 keeps the first kernel and inducing points.
     tol : float
-        The search ends when ten iterations together improve the objective by less than this for each row; with steps
-        of which each has other rows, when a quarter of ``max_iter`` does. Where rows held out may end it, iterations
-        are counted anew with each quarter.
+        A search ends when ten iterations improve the objective by less than this for each row. If each step samples
+        other rows, it ends when a quarter of ``max_iter`` improves the objective by less. If held-out rows may end a
+        search, the count starts anew with each quarter.
     label_variance : float
         Variance of a label for ``method="gauss"``.
     criterion : {"leave-one-out", "training"}
-        What ``method``, ``alpha_eps`` and ``temperature`` are chosen by: the predictive log-likelihood of rows, each
-        from all others, in closed form, or the paper's log-likelihood of the training rows.
+        Score that chooses ``method``, ``alpha_eps`` and ``temperature``: the predictive log-likelihood of each row
+        given all others, in closed form, or the paper's log-likelihood of the training rows.
     sample_size : int
-        How many rows that is computed on, at most.
+        Largest number of rows on which the criterion is computed.
     batch_size : int or None
-        For other objectives than ``"matched"``, over how many rows expectations are taken: if not over all, each step
-        of the search is with others. By default, so many that the time does not grow with the number of classes: all
-        for two classes, 2/n_classes of them for more, and at least 1000. Exact models take all.
+        Number of rows over which each step of an objective other than ``"matched"`` takes expectations; if these are
+        not all rows, each step samples others. By default, all rows for two classes, a fraction 2/n_classes for more,
+        and at least 1000, so that the cost does not grow with the number of classes. Exact models take all rows.
     expectation : "quadrature" or int
-        For other objectives than ``"matched"``, how expectations under latents are computed: to full precision, or
-        with so many samples of the latents, always the same.
+        How objectives other than ``"matched"`` compute expectations over latents: by quadrature to full precision, or
+        by averaging this number of draws, the same in every step.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
         How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     verbose : bool or callable
-        Whether to print the progress of the search; or what to call after each iteration instead, with the title of the
-        search, the number of the iteration and the objective.
+        True prints the progress of each search. A function is called after each iteration instead, with the title of
+        the search, the number of the iteration and the objective.
     random_state : int
-        Seed of the first inducing points, and of the rows and samples of ``batch_size`` and ``expectation``.
+        Seed of the first inducing points, and of the samples that ``batch_size`` and ``expectation`` ask for.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Labels, sorted.
+        Sorted labels.
     kernel_ : gpytorch.kernels.Kernel, or list of them
-        With the hyperparameters that were learnt, for scaled inputs; one for each latent unless they share it.
+        Kernel with the learnt hyperparameters, for scaled inputs; one for each latent unless they share it.
     inducing_points_ : ndarray of shape (m, n_features), or list of them
-        In scaled units.
+        Inducing points in scaled units.
     method_, alpha_eps_, temperature_ : str, float or list of float, float
-        The numbers in use.
+        The values in use.
     score_ : float
-        Mean log-likelihood of a row by ``criterion``, with these numbers.
+        Mean log-likelihood of a row by ``criterion``, with these values.
     objective_value_ : float
-        Value of ``objective`` at the hyperparameters that were learnt, of the rows that they were learnt from, and the
-        log-density of their priors. All are at temperature one, but for rows left out with a ``temperature`` given.
+        Value of ``objective``, priors included, at the learnt hyperparameters, over the rows they were learnt from. It
+        is taken at temperature one, except that leave-one-out uses a ``temperature`` that is given.
     objective_ : {"matched", "elbo", "leave-one-out"}
-        By which the hyperparameters that were kept were learnt: what ``objective`` says, or with many rows what led to
-        better predictions.
+        The objective of the search that was kept: ``objective``, or with many rows the one that led to better
+        predictions.
     search_ : list of SearchReport
-        How the search that was kept went, for each kernel.
+        Report of the search that was kept, for each kernel.
     n_iter_ : int
-        Iterations of the longest search.
+        Number of iterations of the longest of these searches.
     likelihood_ : ClassLikelihood
-        In use: from latents to probabilities and how sure these are.
+        The likelihood in use: it turns latents into probabilities and says how certain these are.
+    fitted_ : FittedSparseGP
+        Everything another model needs to start from this one; for sparse models whose latents share a kernel.
     n_rows_seen_ : int
-        How many rows were learnt.
+        Number of rows learnt so far.
 
     Examples
     --------
@@ -184,45 +213,44 @@ class GPClassifier(StreamingClassifier):
 
     _one_class_remedy = "Hyperparameters are learnt from the first rows, and one class tells nothing about them."
 
-    # What was learnt
     n_features_in_: int
     n_rows_seen_: int
     objective_value_: float
     objective_: str
     search_: list[SearchReport]
-    _given: Given
+    _given: GPParameters
     _params_of_fit: dict[str, Any]
     _scaling: Scaling
     _model: LatentModel | None
-    _choice: LabelChoice
-    # What follows from it
-    _predict: tuple[ClassLikelihood, LatentPosterior] | None
+    _choice: Choice
+    _prediction: _Prediction | None
 
+    @no_type_check
     def __init__(
         self,
-        kernel: Any = None,  # checked when they are used, as scikit-learn wants it
-        n_inducing: Any = None,
-        objective: Any = "matched",
-        method: Any = "variational",
-        alpha_eps: Any = "auto",
-        temperature: Any = "auto",
+        kernel: KernelOption = None,
+        n_inducing: int | None = None,
+        objective: ObjectiveName = "matched",
+        method: MethodOption = "variational",
+        alpha_eps: AlphaOption | Literal["per-class"] = "auto",
+        temperature: float | Literal["auto"] = "auto",
         *,
-        scaling: Any = "standard",
-        likelihood: Any = "auto",
-        inducing: Any = "kmeans",
-        learn_inducing: Any = True,
-        shared_kernel: Any = True,
-        n_inducing_predict: Any = None,
-        max_iter: Any = 200,
-        tol: Any = 1e-4,
-        label_variance: Any = 0.1,
-        criterion: Any = "leave-one-out",
-        sample_size: Any = 2000,
-        batch_size: Any = None,
-        expectation: Any = "quadrature",
-        predictive: Any = "quadrature",
-        verbose: Any = False,
-        random_state: Any = 0,
+        scaling: ScalingName | None = "standard",
+        likelihood: LikelihoodName = "auto",
+        inducing: InducingName | ArrayLike = "kmeans",
+        learn_inducing: bool = True,
+        shared_kernel: bool = True,
+        n_inducing_predict: int | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        label_variance: float = 0.1,
+        criterion: CriterionName = "leave-one-out",
+        sample_size: int = 2000,
+        batch_size: int | None = None,
+        expectation: Literal["quadrature"] | int = "quadrature",
+        predictive: PredictiveName = "quadrature",
+        verbose: Verbosity = False,
+        random_state: int = 0,
     ) -> None:
         self.kernel = kernel
         self.n_inducing = n_inducing
@@ -249,14 +277,14 @@ class GPClassifier(StreamingClassifier):
 
     @available_if(_is_sparse)
     def partial_fit(self: _Model, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> _Model:
-        """Learn from more rows, hyperparameters and scaling fixed; the first rows are fitted.
+        """Learn from more rows with fixed hyperparameters and scaling; the first call fits them.
 
         Parameters
         ----------
         X, y, sample_weight
-            As for ``fit``. The first rows must be of at least two classes.
+            Rows, labels and weights as for ``fit``. The first rows must be of at least two classes.
         classes : array-like, optional
-            Labels that there are or will be; others may turn up later where latents share a kernel.
+            All labels, now and later. Labels that are not declared may still turn up later if latents share a kernel.
         """
         return super().partial_fit(X, y, classes, sample_weight)
 
@@ -265,28 +293,36 @@ class GPClassifier(StreamingClassifier):
         mean, variance = self._latent(self._check_features(X))
         return mean.numpy(), variance.numpy()
 
+    def scale(self, X: Any) -> Floats:
+        """Return rows in the scaled units of ``kernel_`` and ``inducing_points_``, (n, n_features)."""
+        return self._scaling(self._check_features(X))
+
     @available_if(_is_sparse)
     def weight_space(self) -> WeightSpace:
-        """Return the weights' posterior and what labels observe, for whoever follows the model row by row."""
-        check_is_fitted(self, "classes_")
-        self._shared_features()
-        likelihood, table = make_table(self._given.label, len(self.classes_), self._choice)
-        (posterior,), T = self._sparse("weight_space").posteriors(table), self._choice.temperature
+        """Return the model as Gaussian weights of features, for callers that update latents row by row."""
+        fitted = self.fitted_
+        posterior, T = fitted.posterior(), fitted.temperature
+        mean, variance = fitted.table.mean / T, fitted.table.variance / T**2
+
+        def features(X: Floats) -> WeightFeatures:
+            own, left = fitted.features(torch.from_numpy(fitted.scaling(X)))
+            return own.numpy(), (left / T**2).numpy()
+
         return WeightSpace(
-            features=self._weight_features,
+            features=features,
             posterior=RowPosterior((posterior.mean / T).numpy(), (posterior.root / T).numpy()),
-            targets=list(zip((table.mean / T).numpy(), (table.variance / T**2).numpy(), strict=True)),
-            likelihood=likelihood,
+            targets=list(zip(mean.numpy(), variance.numpy(), strict=True)),
+            likelihood=fitted.likelihood,
             predictive=self._given.label.predictive,
             origin=self._origin(),
         )
 
     def has_weight_space(self, space: WeightSpace) -> bool:
-        """Return whether, since it was given away, nothing but rows has been learnt."""
+        """Return whether the model has learnt nothing but rows since ``weight_space`` returned this."""
         return space.comes_from(self._origin())
 
     def merge(self: _Model, other: "GPClassifier") -> _Model:
-        """Learn all that ``other`` has learnt from other rows with the same hyperparameters, see ``blank_copy``."""
+        """Add all rows that ``other`` has learnt with the same hyperparameters, see ``blank_copy``."""
         check_is_fitted(self, "classes_")
         check_other_model(other, GPClassifier)
         own, theirs = self._sparse("merge"), other._sparse("merge")
@@ -303,40 +339,42 @@ class GPClassifier(StreamingClassifier):
             spread = [statistics.spread(places, len(self.classes_)) for statistics in theirs.statistics]
             self._model = own.with_statistics([a + b for a, b in zip(own.statistics, spread, strict=True)])
             self.n_rows_seen_ += other.n_rows_seen_
-            self._predict = None
         return self
 
     def unlearn(self: _Model, X: Any, y: Any, sample_weight: Any = None) -> _Model:
-        """Take out rows that were learnt before; hyperparameters stay. Rows not learnt are refused where it shows."""
+        """Take out rows that were learnt before; hyperparameters stay.
+
+        Rows that were never learnt are refused, as far as the statistics show it.
+        """
         check_is_fitted(self, "classes_")
         model = self._sparse("unlearn")
         with unchanged_on_error(self):
             X, y, sample_weight = self._check_rows(X, y, sample_weight, first=False)
             index = self._index_of_learnt(y)
             weight = None if sample_weight is None else torch.from_numpy(sample_weight)
-            own = model.statistics_of(self._scaled(X), torch.from_numpy(index), weight, len(self.classes_))
+            rows = torch.from_numpy(self._scaling(X))
+            own = model.statistics_of(rows, torch.from_numpy(index), weight, len(self.classes_))
             self._model = model.with_statistics(
                 [without_rows(all_rows, some) for all_rows, some in zip(model.statistics, own, strict=True)]
             )
             self.n_rows_seen_ = max(0, self.n_rows_seen_ - len(X))
-            self._predict = None
         return self
 
     def blank_copy(self: _Model) -> _Model:
-        """Return a copy with the same hyperparameters, scaling and classes, and no rows: to learn a shard with."""
+        """Return a copy with the same hyperparameters, scaling and classes but no rows, to learn a shard with."""
         check_is_fitted(self, "classes_")
         model = self._sparse("blank_copy")
         twin = copy.copy(self)
         twin._model = SparseModel(model.features, len(self.classes_))
-        twin.n_rows_seen_, twin._predict = 0, None
+        twin.n_rows_seen_ = 0
         return twin
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one file (safetensors and JSON), atomically; a sparse one without any training row."""
+        """Write the model to one file (safetensors and JSON), atomically. A sparse model holds no training rows."""
         write_model(path, type(self).__name__, _FORMAT, *self.packed())
 
     def packed(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what a file holds of the model: what JSON can hold, and tensors; ``unpacked`` takes both."""
+        """Return the contents of a model file, a dictionary for JSON and tensors; ``unpacked`` reads both."""
         check_is_fitted(self, "classes_")
         assert self._model is not None
         choice, model = pack_choice(self._choice), pack_model(self._model)
@@ -357,14 +395,14 @@ class GPClassifier(StreamingClassifier):
 
     @classmethod
     def load(cls: type[_Model], path: str | os.PathLike[str], kernel: Kernel | None = None) -> _Model:
-        """Return the model that ``save`` wrote; a file that is not one gets an error, and never runs anything.
+        """Return the model that ``save`` wrote. Any other file raises an error, and no file can run code.
 
         Parameters
         ----------
         path
-            Of the file.
+            Path of the file.
         kernel
-            If the model was given a kernel object: one of the same form, whose parameters are then those of the file.
+            Kernel object of the same form, if the saved model was given one; it takes the parameters of the file.
         """
         config, tensors = read_model(path, cls.__name__, _FORMAT)
         cls._check_kernel(config, kernel, path)
@@ -375,7 +413,7 @@ class GPClassifier(StreamingClassifier):
     def unpacked(
         cls: type[_Model], config: dict[str, Any], tensors: dict[str, Tensor], kernel: Kernel | None = None
     ) -> _Model:
-        """Return the model of what ``packed`` gave, with a kernel as for ``load``."""
+        """Return the model from what ``packed`` returned, with a kernel as for ``load``."""
         now, of_fit = (cls(**_unpacked_params(config[name], kernel)) for name in ("params", "params_of_fit"))
         now._restore(of_fit, config, tensors)
         return now
@@ -393,15 +431,18 @@ class GPClassifier(StreamingClassifier):
             raise InvalidArgumentError(f"{path} holds a {cls.__name__} with a named kernel; load it without 'kernel'.")
 
     def _restore(self, of_fit: "GPClassifier", config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Take over what ``save`` wrote; ``of_fit`` has the parameters that the model was fitted with."""
+        """Restore what ``save`` wrote; ``of_fit`` has the parameters with which the model was fitted."""
         classes = self._restore_header(config)
         of_fit.n_features_in_ = self.n_features_in_
         of_fit._begin(self.n_features_in_)
         self._given, self._params_of_fit = of_fit._given, of_fit._params_of_fit
-        self._model = self._predict = None
+        self._model = self._prediction = None
         self._admit(classes)
         self._scaling = unpack_scaling(config, tensors)
-        self._choice = unpack_choice(config, tensors, len(classes))
+        choice = unpack_choice(config, tensors, len(classes))
+        if choice is None:
+            raise ValueError("it lacks the label parameters")
+        self._choice = choice
         blank = make_kernel(of_fit.kernel, torch.ones(self.n_features_in_).double(), 1.0, owner=type(self).__name__)
         likelihood, _ = make_table(self._given.label, len(classes), self._choice)
         self._model = unpack_model(
@@ -446,7 +487,21 @@ class GPClassifier(StreamingClassifier):
     @property
     def likelihood_(self) -> ClassLikelihood:
         check_is_fitted(self, "classes_")
-        return self._current()[0]
+        return self._current().likelihood
+
+    @property
+    def fitted_(self) -> FittedSparseGP:
+        check_is_fitted(self, "classes_")
+        model = self._model
+        if not isinstance(model, SparseModel) or len(model.features) > 1:
+            raise AttributeError(
+                f"{type(self).__name__} has fitted_ and weight_space with inducing points and one kernel for all "
+                "latents only. Fit it with n_inducing=... and shared_kernel=True."
+            )
+        likelihood, table = make_table(self._given.label, len(self.classes_), self._choice)
+        return FittedSparseGP(
+            model.features[0], self._scaling, model.statistics[0], likelihood, table, self._choice.temperature
+        )
 
     @property
     def kernel_(self) -> Any:
@@ -467,12 +522,11 @@ class GPClassifier(StreamingClassifier):
 
     def _begin(self, n_features: int) -> None:
         self._given, self._params_of_fit = checked_parameters(self), self.get_params(deep=False)
-        self._model = self._predict = None
+        self._model = self._prediction = None
         self.n_rows_seen_ = 0
 
     def _make_room(self, places: Indices, classes: NDArray) -> None:
         self._given.label.check_number_of_classes(len(classes), type(self).__name__)
-        self._predict = None
         if self._model is None:
             return
         model = self._sparse("a new class")
@@ -504,17 +558,16 @@ class GPClassifier(StreamingClassifier):
         else:
             model = self._sparse("partial_fit").copy()
             weight = None if sample_weight is None else torch.from_numpy(sample_weight.copy())
-            model.learn(self._scaled(X), torch.from_numpy(labels), weight)
+            model.learn(torch.from_numpy(self._scaling(X)), torch.from_numpy(labels), weight)
             self._model = model
-        self._predict = None
         self.n_rows_seen_ += len(X)
         if first:
-            self._current()  # predictions do not change the model
+            self._current()  # so that predictions do not change the attributes of the estimator
 
     @torch.inference_mode(False)  # whatever the caller does, gradients are needed here
     @torch.enable_grad()
     def _learn_everything(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
-        """Learn scaling, hyperparameters and label parameters."""
+        """Learn scaling, hyperparameters and label parameters from the first rows."""
         given, owner = self._given, type(self).__name__
         distinct = distinct_rows(X, labels, sample_weight, seed=given.seed)
         if len(np.unique(distinct.labels)) < 2:
@@ -524,48 +577,35 @@ class GPClassifier(StreamingClassifier):
             )
         self._scaling = fit_scaling(distinct.features, distinct.weight, given.scaling)
         rows = SortedRows.of(
-            self._scaled(distinct.features),
+            torch.from_numpy(self._scaling(distinct.features)),
             torch.from_numpy(distinct.labels),
             torch.from_numpy(distinct.weight),
             n_classes=len(self.classes_),
         )
         if isinstance(given.inducing, Tensor):
-            given = given._replace(inducing=self._scaled(given.inducing.numpy()))
+            given = given._replace(inducing=torch.from_numpy(self._scaling(given.inducing.numpy())))
         self._model, self._choice, self.search_, objective = fit_model(given, rows, self.kernel, owner=owner)
         self.objective_ = str(objective)
         self.objective_value_ = sum(report.value for report in self.search_)
 
     def _probs(self, X: Floats) -> Floats:
         mean, variance = self._latent(X)
-        likelihood, _ = self._current()
-        return likelihood.predict_proba(mean, variance, self._given.label.predictive).numpy()
+        return self._current().likelihood.predict_proba(mean, variance, self._given.label.predictive).numpy()
 
     def _latent(self, X: Floats) -> Latents:
-        mean, variance = self._current()[1](self._scaled(X))
+        mean, variance = self._current().posterior(torch.from_numpy(self._scaling(X)))
         return mean / self._choice.temperature, variance / self._choice.temperature**2
 
-    def _current(self) -> tuple[ClassLikelihood, LatentPosterior]:
-        if self._predict is None:
-            assert self._model is not None
+    def _current(self) -> _Prediction:
+        assert self._model is not None
+        if self._prediction is None or self._prediction.model is not self._model:
             likelihood, table = make_table(self._given.label, len(self.classes_), self._choice)
-            self._predict = likelihood, self._model.posterior(table)
-        return self._predict
-
-    def _shared_features(self) -> InducingFeatures:
-        features = self._sparse("weight_space").features
-        if len(features) > 1:
-            raise InvalidArgumentError("weight_space needs one kernel for all latents: shared_kernel=True.")
-        return features[0]
-
-    def _weight_features(self, X: Floats) -> WeightFeatures:
-        features, left = self._shared_features()(self._scaled(X))
-        return features.numpy(), (left / self._choice.temperature**2).numpy()
+            self._prediction = _Prediction(self._model, likelihood, self._model.posterior(table))
+        return self._prediction
 
     def _origin(self) -> tuple[object, ...]:
-        return self._choice, self.classes_, self._shared_features()
-
-    def _scaled(self, X: Floats) -> Float[Tensor, "n d"]:
-        return torch.from_numpy(self._scaling(X))
+        """Return the objects that stay the same for as long as the model learns nothing but rows."""
+        return self._choice, self.classes_, self._sparse("weight_space").features[0]
 
     def _sparse(self, what: str) -> SparseModel:
         if not isinstance(self._model, SparseModel):
@@ -577,7 +617,7 @@ class GPClassifier(StreamingClassifier):
 
 
 def _packed_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Parameters for JSON, without the kernel where that is an object, and without what hears of the progress."""
+    """Return parameters for JSON: without kernel objects, and without functions that are told about progress."""
     named = {name: _CUSTOM if isinstance(value, Kernel) else value for name, value in params.items()}
     return {name: False if callable(value) else plain(value) for name, value in named.items()}
 

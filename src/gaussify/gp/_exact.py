@@ -1,15 +1,15 @@
-r"""Exact Gaussian process regression on matched targets, all classes by one factorisation where they allow it.
+r"""Exact Gaussian process regression on matched targets, with one factorisation for all classes where possible.
 
 Latent l has the covariance K over n rows, and row i, of class c and weight :math:`w_i`, observes it with variance
 :math:`v_{cl}/w_i`: :math:`A_l = K + D_l`. Under a symmetric softmax there are two variances, :math:`v_\text{on}` for
-the rows S of class l and :math:`v_\text{off}` for all others. So with :math:`P = (K + v_\text{off}W^{-1})^{-1}` and
+the rows S of class l and :math:`v_\text{off}` for all others. With :math:`P = (K + v_\text{off}W^{-1})^{-1}` and
 :math:`\delta = v_\text{off} - v_\text{on}`, by the identities of Woodbury and Sylvester,
 
 .. math::
     A_l^{-1} = P + P_{:S}\big(W_S/\delta - P_{SS}\big)^{-1}P_{S:}, \qquad
     \log|A_l| = -\log|P| + \log|W_S/\delta - P_{SS}| + \log|\delta W_S^{-1}|:
 
-one factorisation of size n and one of the size of each class, where K factorisations of size n would be needed.
+one factorisation of size n and one of the size of each class replace K factorisations of size n.
 """
 
 import math
@@ -24,11 +24,11 @@ from gaussify._numerics import stable_cholesky
 from gaussify.likelihoods import LatentVariances, PseudoTargets
 
 _ELEMENTS = 1 << 22  # of a temporary matrix
-_LEAST_RATIO = 1e-8  # of two variances, below which their difference has lost the smaller one's digits
+_LEAST_RATIO = 1e-8  # below this ratio of two variances, their difference has lost the digits of the smaller one
 
 
 class ExactEvidence(NamedTuple):
-    """Log-density of the targets, summed over latents, and the constant means that it was taken at.
+    """Log-density of the targets, summed over latents, and the constant means at which it is taken.
 
     Examples
     --------
@@ -51,8 +51,8 @@ def exact_evidence(
     .. math:: \log\mathcal{N}(y_l \mid \mu_l\mathbf{1}, A_l), \qquad
         \mu_l = \frac{\mathbf{1}^\top A_l^{-1}y_l}{\mathbf{1}^\top A_l^{-1}\mathbf{1}}
 
-    A row of weight w counts as w equal rows, whose densities are that of one row of variance :math:`v/w`, times
-    :math:`(2\pi v)^{-(w - 1)/2}w^{-1/2}`.
+    A row of weight w counts as w equal rows. The product of their densities is the density of one row of variance
+    :math:`v/w`, times :math:`(2\pi v)^{-(w - 1)/2}w^{-1/2}`.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def exact_evidence(
     right = torch.stack([targets, torch.ones_like(targets)], -1)  # (l, n, 2)
     # (l, 2, 2): products of targets and ones with both solutions
     (squares, both), (_, total) = (right.mT @ solve(right)).movedim(0, -1)
-    mean = (both / total).detach()  # optimal, so its own derivative does not count
+    mean = (both / total).detach()  # it is optimal, so its derivative does not contribute
     quadratic = squares - 2.0 * mean * both + mean.square() * total
     constant = torch.full_like(mean, len(labels) * math.log(2.0 * math.pi))
     if weight is not None:
@@ -80,7 +80,7 @@ class Solver(ABC):
 
     @abstractmethod
     def __call__(self, right: Float[Tensor, "l n k"]) -> Float[Tensor, "l n k"]:
-        """Return the inverse of each latent times its own right-hand sides."""
+        """Return the inverse of each latent's matrix times the latent's right-hand sides."""
 
     @abstractmethod
     def squared_norms(self, right: Float[Tensor, "n k"]) -> Float[Tensor, "k l"]:
@@ -88,7 +88,7 @@ class Solver(ABC):
 
     @abstractmethod
     def inverse_diagonal(self, places: Int[Tensor, " k"]) -> Float[Tensor, "k l"]:
-        r"""Return :math:`[A_l^{-1}]_{ii}` of some rows."""
+        r"""Return :math:`[A_l^{-1}]_{ii}` for some rows."""
 
 
 def solver(
@@ -97,13 +97,13 @@ def solver(
     table: PseudoTargets,
     weight: Float[Tensor, " n"] | None = None,
 ) -> Solver:
-    """Factorise, once for all latents where their variances allow it.
+    """Return the solver with one factorisation for all latents where their variances allow it, else one for each.
 
     Examples
     --------
     >>> table = PseudoTargets(torch.zeros(3, 3), torch.full((3, 3), 2.0).fill_diagonal_(1.0))
     >>> solve = solver(torch.zeros(3, 3), torch.tensor([0, 1, 2]), table)
-    >>> solve(torch.ones(3, 3, 1))[0, :, 0]  # of latent 0, whose own row is the first
+    >>> solve(torch.ones(3, 3, 1))[0, :, 0]  # latent 0: the first row is of its class
     tensor([1.0000, 0.5000, 0.5000])
     """
     weight = torch.ones_like(covariance[:, 0]) if weight is None else weight
@@ -114,7 +114,7 @@ def solver(
 
 
 def shared_variances(table: PseudoTargets) -> tuple[float, float] | None:
-    """Return the variances off and on the diagonal of the table, if these are all there are and the latter no larger.
+    """Return the variances off and on the diagonal of the table, or None if the table is not of that form.
 
     Examples
     --------
@@ -180,7 +180,7 @@ class SharedSolver(Solver):
         self._own = [(labels == c).nonzero()[:, 0] for c in range(n_latents)] if delta else []
         self._factors = []
         self.log_det = base.expand(n_latents)
-        if delta:  # else all variances are equal, and nothing is to be corrected
+        if delta:  # otherwise all variances are equal, and P is the inverse
             log_dets = []
             for rows in self._own:
                 excess = weight[rows] / delta
@@ -207,7 +207,7 @@ class SharedSolver(Solver):
         return self._corrected(self._inverse.diagonal()[places], self._inverse[:, places])
 
     def _corrected(self, common: Float[Tensor, " k"], solved: Float[Tensor, "n k"]) -> Float[Tensor, "k l"]:
-        """Squared norms by P, and what the rows of each class add to them."""
+        """Return squared norms by P, corrected for the rows of each class."""
         more = [
             torch.linalg.solve_triangular(factor, solved[rows], upper=False).square().sum(0)
             for rows, factor in zip(self._own, self._factors, strict=True)
@@ -216,7 +216,7 @@ class SharedSolver(Solver):
 
 
 class ExactPosterior(NamedTuple):
-    r"""What n rows say about the latents of any row, under the prior covariance k plus that of a broad constant.
+    r"""The posterior of the latents of any row given n rows; the prior covariance includes that of the constant mean.
 
     Examples
     --------
@@ -238,14 +238,14 @@ class ExactPosterior(NamedTuple):
         table: PseudoTargets,
         weight: Float[Tensor, " n"] | None = None,
     ) -> "ExactPosterior":
-        """Condition on rows."""
+        """Return the posterior given rows."""
         solve = solver(covariance, labels, table, weight)
         return cls(solve, solve(table.mean[labels].mT[:, :, None])[:, :, 0])
 
     def latent(
         self, cross: Float[Tensor, "k n"], variance: Float[Tensor, " k"]
     ) -> tuple[Float[Tensor, "k l"], Float[Tensor, "k l"]]:
-        r"""Return mean and variance at rows with covariance ``cross`` to the training rows and prior ``variance``.
+        r"""Return mean and variance for rows with covariance ``cross`` to the training rows and prior ``variance``.
 
         .. math:: k^\top A_l^{-1}y_l, \qquad k_{**} - k^\top A_l^{-1}k
         """

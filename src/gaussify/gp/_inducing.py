@@ -1,4 +1,4 @@
-"""Where the inducing points of a sparse Gaussian process begin."""
+"""First positions of the inducing points of a sparse Gaussian process."""
 
 from enum import StrEnum
 
@@ -15,9 +15,9 @@ class InducingInit(StrEnum):
     """How the first inducing points are found."""
 
     KMEANS = "kmeans"
-    """Centres of clusters of rows."""
+    """Cluster centres of the rows."""
     GREEDY = "greedy"
-    """Rows, each the one whose latent the points so far leave most uncertain."""
+    """Rows, chosen one by one where the latent is most uncertain given the points so far."""
 
 
 def first_points(
@@ -28,7 +28,7 @@ def first_points(
     kernel: Kernel,
     seed: int,
 ) -> Float[Tensor, "m d"]:
-    """Return ``n_points`` inducing points, or all rows that differ if there are no more than that.
+    """Return ``n_points`` inducing points, or all distinct rows if there are no more than that.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def first_points(
     tensor([[0.0500],
             [5.0500]], dtype=torch.float64)
     """
-    rows, place = torch.unique(rows, dim=0, return_inverse=True)  # labels made them differ
+    rows, place = torch.unique(rows, dim=0, return_inverse=True)  # equal rows may have different labels
     weight = torch.zeros(len(rows), dtype=weight.dtype).index_add_(0, place, weight)
     if len(rows) <= n_points:
         return rows
@@ -55,7 +55,7 @@ def first_points(
 
 @torch.no_grad()
 def greedy_points(kernel: Kernel, rows: Float[Tensor, "n d"], n_points: int) -> Float[Tensor, "m d"]:
-    r"""Return rows of largest conditional variance, one after the other: a pivoted Cholesky factorisation [1]_.
+    r"""Return rows of largest conditional variance, chosen one by one: a pivoted Cholesky factorisation [1]_.
 
     .. math:: i_{m+1} = \operatorname{argmax}_i\; k_{ii} - k_{iZ}K_{ZZ}^{-1}k_{Zi}
 

@@ -1,9 +1,9 @@
-"""Kernels: any of GPyTorch, or one by its name."""
+"""Kernels: any kernel of GPyTorch, or a common one by its name."""
 
 import copy
 import math
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gpytorch.constraints import Positive
@@ -14,15 +14,15 @@ from torch import Tensor
 
 from gaussify._validation import check_option
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.gp._objective import SortedRows
+from gaussify.gp._rows import SortedRows
 from gaussify.likelihoods import PseudoTargets
 
-# Of logarithms of lengthscales, a priori: over five orders of magnitude, so that it matters where rows are few.
+# Prior of log-lengthscales. It spans five orders of magnitude, so it matters only where rows are few.
 _PRIOR_SHIFT, _PRIOR_SCALE = 2.0**0.5, 3.0**0.5
 
 
 class KernelName(StrEnum):
-    """Kernels that have a name; all but the linear one are scaled and have a lengthscale for each feature."""
+    """Names of kernels; all but the linear one are scaled and have a lengthscale for each feature."""
 
     RBF = "rbf"
     """Exponentiated quadratic: functions with all derivatives."""
@@ -36,20 +36,24 @@ class KernelName(StrEnum):
     """Linear functions."""
 
 
+KernelOption = Kernel | Literal["rbf", "matern12", "matern32", "matern52", "linear"] | None
+"""The ``kernel`` parameter of estimators."""
+
+
 def make_kernel(kernel: Any, spread: Float[Tensor, " d"], variance: float, *, owner: str) -> Kernel:
-    r"""Return a kernel in float64 to begin a search with.
+    r"""Return the kernel in float64 with which a search begins.
 
     Parameters
     ----------
     kernel : None, name or gpytorch.kernels.Kernel
-        None is ``"rbf"``. A kernel is copied, and begins with the parameters that it has.
+        None is ``"rbf"``. A kernel object is copied and keeps its parameters.
     spread : tensor of shape (d,)
-        Standard deviation of each feature; a named kernel begins with lengthscales of :math:`\sqrt d` times that, about
-        the distance of two rows, and has a broad log-normal prior of them [1]_.
+        Standard deviation of each feature. A named kernel begins with lengthscales of :math:`\sqrt d` times that, about
+        the distance between two rows, and has a broad log-normal prior of lengthscales [1]_.
     variance : float
-        Of a latent, about.
+        Approximate variance of a latent.
     owner : str
-        Whose parameter it is, for errors.
+        Name of the estimator, for errors.
 
     References
     ----------
@@ -84,7 +88,7 @@ def make_kernel(kernel: Any, spread: Float[Tensor, " d"], variance: float, *, ow
             f"The 'kernel' parameter of {owner} must be a kernel of GPyTorch or the name of one; got {kernel!r}."
         )
     name = KernelName.RBF if kernel is None else check_option(kernel, KernelName, name="kernel", owner=owner)
-    positive = Positive(torch.exp, torch.log)  # logarithms of parameters are of one scale, which L-BFGS likes
+    positive = Positive(torch.exp, torch.log)  # L-BFGS works best if all parameters have one scale, as logarithms do
     d = len(spread)
     if name is KernelName.LINEAR:
         linear = LinearKernel(variance_constraint=positive).double()
@@ -100,7 +104,7 @@ def make_kernel(kernel: Any, spread: Float[Tensor, " d"], variance: float, *, ow
 
 
 def add_log_priors(kernel: Kernel) -> float:
-    """Return the log-density of the priors that a kernel has, and add its gradient to that of the kernel's parameters.
+    """Return the log-density of a kernel's priors, and add its gradient to ``.grad`` of the kernel's parameters.
 
     Examples
     --------
@@ -118,7 +122,7 @@ _SMOOTHNESS = {KernelName.MATERN12: 0.5, KernelName.MATERN32: 1.5, KernelName.MA
 
 
 def kernel_form(kernel: Kernel) -> list[list[str]]:
-    """Return what a kernel is made of, without its numbers.
+    """Return name and class of each module of a kernel: its form without its parameters.
 
     Examples
     --------
@@ -129,7 +133,7 @@ def kernel_form(kernel: Kernel) -> list[list[str]]:
 
 
 def first_scales(rows: SortedRows, table: PseudoTargets) -> tuple[Float[Tensor, " d"], float]:
-    """Return the standard deviation of each feature, and the variance of what a latent is observed to be.
+    """Return the standard deviation of each feature, and the variance of the targets.
 
     Examples
     --------

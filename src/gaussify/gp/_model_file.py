@@ -1,7 +1,6 @@
-"""What a file says about a Gaussian process model, part by part, and the parts again, checked."""
+"""Gaussian process models as parts of a model file, and the parts again, checked."""
 
 import copy
-import math
 from typing import Any, cast
 
 import torch
@@ -9,27 +8,10 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gaussify._estimators import Packed, expect, expect_numbers, unpack_statistics
-from gaussify.gp._choice import LabelChoice
 from gaussify.gp._kernels import kernel_form
 from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, SparseModel
-from gaussify.gp._objective import SortedRows
+from gaussify.gp._rows import SortedRows
 from gaussify.gp._scaling import Scaling
-from gaussify.likelihoods import LikelihoodMethod
-
-
-def pack_choice(choice: LabelChoice) -> Packed:
-    """Return the label parameters in use."""
-    config = {"method": str(choice.method), "temperature": choice.temperature, "score": choice.score}
-    return Packed(config, {"choice.alpha_eps": choice.alpha_eps})
-
-
-def unpack_choice(config: dict[str, Any], tensors: dict[str, Tensor], n_classes: int) -> LabelChoice:
-    """Return them again."""
-    saved, alpha_eps = config["choice"], tensors["choice.alpha_eps"]
-    expect_numbers(alpha_eps, (n_classes,) if alpha_eps.ndim else (), "alpha_eps", positive=True)
-    choice = LabelChoice(LikelihoodMethod(saved["method"]), alpha_eps, float(saved["temperature"]), saved["score"])
-    expect(0.0 < choice.temperature < math.inf, "temperature is positive")
-    return choice
 
 
 def unpack_scaling(config: dict[str, Any], tensors: dict[str, Tensor]) -> Scaling:
@@ -45,7 +27,7 @@ def unpack_scaling(config: dict[str, Any], tensors: dict[str, Tensor]) -> Scalin
 
 
 def pack_model(model: LatentModel) -> Packed:
-    """Return kernels with inducing points and statistics, or with all rows."""
+    """Return kernels with inducing points and statistics, or with all training rows."""
     tensors = {
         f"kernel{i}.{name}": parameter.detach().clone()
         for i, kernel in enumerate(model.kernels)
@@ -69,7 +51,7 @@ def pack_model(model: LatentModel) -> Packed:
 
 @torch.no_grad()
 def _sample(kernel: Kernel, rows: Tensor) -> Tensor:
-    """A few numbers of a kernel, which settings that are no parameters change as well."""
+    """Return a small kernel matrix: it also shows settings of a kernel that are not parameters."""
     return kernel(rows).to_dense()
 
 

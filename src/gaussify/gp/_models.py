@@ -1,8 +1,7 @@
-r"""Gaussian processes of all latents with their hyperparameters fixed: what rows say, and what follows for others.
+r"""Gaussian processes of all latents with fixed hyperparameters: training rows in, latents of other rows out.
 
-A model has one kernel that all latents share, or one for each latent. Whatever the target table, asking a sparse one
-for a posterior costs no pass over the rows; an exact one factorises again. Constant means are weights of a feature that
-is one, with a broad prior.
+A model has one kernel that all latents share, or one for each latent. A new target table costs a sparse model no pass
+over the rows; an exact model factorises again. Constant means are weights of a feature that is one.
 """
 
 from abc import ABC, abstractmethod
@@ -14,9 +13,11 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify.gp._cross import cross_kernel
+from gaussify.gp._constant_mean import constant_variance
 from gaussify.gp._exact import ExactPosterior
-from gaussify.gp._objective import SortedRows, factorise
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.objectives._cross import cross_kernel
+from gaussify.gp.objectives._passes import factorise
 from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior import (
     ClassStatistics,
@@ -28,67 +29,56 @@ from gaussify.posterior import (
     leave_one_out,
 )
 
-_ELEMENTS = 1 << 20  # of a kernel matrix at a time
-_BROAD = 100.0  # times the squares of targets, the variance of constant means a priori
-_MOST_BROAD = 1e5  # beyond, an exact model would lose the digits of what is not constant
+_ELEMENTS = 1 << 20  # of the part of a kernel matrix that is computed at a time
 
 Latents = tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]
-"""Mean and variance."""
+"""Mean and variance of latents."""
 
 
 class LatentPosterior(ABC):
-    """Gives the latents of any rows."""
+    """The posterior of the latents of any rows."""
 
     _n_columns: int
-    """Of the largest matrix that some rows need."""
+    """Number of columns of the largest matrix that a chunk of rows needs."""
 
     @torch.no_grad()
     def __call__(self, rows: Float[Tensor, "n d"]) -> Latents:
-        """Return mean and variance, computed for a few rows at a time."""
+        """Return mean and variance of the latents, computed for a few rows at a time."""
         chunks = [self._few(part) for part in rows.split(max(1, _ELEMENTS // self._n_columns))]
         mean, variance = zip(*chunks, strict=True)
         return torch.cat(mean), torch.cat(variance)
 
     @abstractmethod
     def _few(self, rows: Float[Tensor, "n d"]) -> Latents:
-        """The latents of a few rows."""
+        """Return the latents of a few rows."""
 
 
 class LatentModel(ABC):
-    """What is common to exact and sparse models."""
+    """A Gaussian process of every latent, exact or sparse, with its training rows."""
 
     kernels: Sequence[Kernel]
 
     @abstractmethod
     def posterior(self, table: PseudoTargets) -> "LatentPosterior":
-        """Return what gives the latents of rows, for what classes observe of latents."""
+        """Return the posterior for a target table."""
 
     @abstractmethod
-    def judge(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
-        """Return the function that gives the latents of some training rows for a table.
+    def training_latents(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
+        """Return a function that gives the latents of some training rows for a target table.
+
+        The function's second argument says whether each row is left out of its own latents.
 
         Parameters
         ----------
         rows : SortedRows
-            All rows that were learnt.
+            All training rows.
         places : tensor of int
-            Which of them. The second argument of the function says whether each is to be left out for its own latents.
+            Places of the rows whose latents the function returns.
         """
 
     def _tables(self, table: PseudoTargets) -> list[PseudoTargets]:
-        """The part of the table for each kernel."""
+        """Return the part of the table for each kernel."""
         return [table] if len(self.kernels) == 1 else split_table(table)
-
-
-def mean_variance(table: PseudoTargets) -> float:
-    """Return the prior variance of constant means: broad for targets of this size.
-
-    Examples
-    --------
-    >>> mean_variance(PseudoTargets(torch.tensor([[-10.0]]), torch.ones(1, 1)))
-    10000.0
-    """
-    return min(_BROAD * max(10.0, float(table.mean.square().max())), _MOST_BROAD)
 
 
 def split_table(table: PseudoTargets) -> list[PseudoTargets]:
@@ -128,13 +118,13 @@ class InducingFeatures(NamedTuple):
         return cls(kernel, points, torch.linalg.solve_triangular(factor, identity, upper=False))
 
     def prior(self, table: PseudoTargets) -> GaussianPrior:
-        """Return the prior of the weights: variance one, and much for the constant."""
-        variance = torch.cat([self.points.new_ones(len(self.points)), self.points.new_tensor([mean_variance(table)])])
+        """Return the prior of the weights: variance one, and a broad variance for the constant."""
+        variance = torch.cat([self.points.new_ones(len(self.points)), self.points.new_tensor([constant_variance(table)])])
         return GaussianPrior.centred(variance, n_latents=table.mean.shape[1])
 
     @torch.no_grad()
     def __call__(self, rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "n e"], Float[Tensor, " n"]]:
-        """Return features and unexplained variance."""
+        """Return the features of rows, and the variance they leave unexplained."""
         cross, m = cross_kernel(self.kernel, self.points), len(self.points)
         features, left = rows.new_ones(len(rows), m + 1), rows.new_empty(len(rows))
         size = max(1, _ELEMENTS // m)
@@ -148,7 +138,7 @@ class InducingFeatures(NamedTuple):
 
 
 class SparseModel(LatentModel):
-    """Inducing features and the class statistics of rows: of a fixed size, whatever the number of rows.
+    """Inducing features and the class statistics of rows; its size does not depend on the number of rows.
 
     Examples
     --------
@@ -221,11 +211,11 @@ class SparseModel(LatentModel):
             for features, rows, own in zip(self.features, self.statistics, self._tables(table), strict=True)
         ]
 
-    def judge(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
+    def training_latents(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
         some = rows.take(places)
         known = [features(some.features) for features in self.features]
 
-        def judge(table: PseudoTargets, left_out: bool) -> Latents:
+        def latents_of(table: PseudoTargets, left_out: bool) -> Latents:
             parts = []
             for (phi, left), posterior, own in zip(known, self.posteriors(table), self._tables(table), strict=True):
                 mean, variance = latent(posterior, phi)
@@ -235,11 +225,11 @@ class SparseModel(LatentModel):
                 parts.append((mean, variance + left[:, None]))
             return _side_by_side(parts)
 
-        return judge
+        return latents_of
 
 
 class SparsePosterior(LatentPosterior):
-    """Weights of inducing features, given rows."""
+    """The posterior of the weights of inducing features, with what gives the features of other rows."""
 
     def __init__(self, features: Sequence[InducingFeatures], posteriors: Sequence[GaussianPosterior]) -> None:
         self._features, self._posteriors = features, posteriors
@@ -255,7 +245,7 @@ class SparsePosterior(LatentPosterior):
 
 
 class ExactModel(LatentModel):
-    """All rows, and their covariance.
+    """All training rows and the kernel.
 
     Examples
     --------
@@ -271,18 +261,18 @@ class ExactModel(LatentModel):
         self.kernels, self.rows = list(kernels), rows
 
     def posterior(self, table: PseudoTargets) -> "ExactRowsPosterior":
-        constants = [mean_variance(own) for own in self._tables(table)]
+        constants = [constant_variance(own) for own in self._tables(table)]
         return ExactRowsPosterior(self.kernels, self.rows.features, self._posteriors(table), constants)
 
-    def judge(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
-        r"""As for sparse models.
+    def training_latents(self, rows: SortedRows, places: Int[Tensor, " k"]) -> Callable[[PseudoTargets, bool], Latents]:
+        r"""Return the function for an exact model.
 
-        A row of the training set has the latent mean :math:`y - v\alpha` and variance :math:`v - v^2[A^{-1}]_{ii}`.
+        A training row has the latent mean :math:`y - v\alpha` and variance :math:`v - v^2[A^{-1}]_{ii}`.
         """
         some = rows.take(places)
 
         @torch.no_grad()
-        def judge(table: PseudoTargets, left_out: bool) -> Latents:
+        def latents_of(table: PseudoTargets, left_out: bool) -> Latents:
             parts = []
             for posterior, own in zip(self._posteriors(table), self._tables(table), strict=True):
                 targets = PseudoTargets(own.mean[some.labels], own.variance[some.labels])
@@ -294,19 +284,19 @@ class ExactModel(LatentModel):
                 parts.append((mean, variance))
             return _side_by_side(parts)
 
-        return judge
+        return latents_of
 
     @torch.no_grad()
     def _posteriors(self, table: PseudoTargets) -> list[ExactPosterior]:
         rows = self.rows
         return [
-            ExactPosterior.of(kernel(rows.features).to_dense() + mean_variance(own), rows.labels, own, rows.weight)
+            ExactPosterior.of(kernel(rows.features).to_dense() + constant_variance(own), rows.labels, own, rows.weight)
             for kernel, own in zip(self.kernels, self._tables(table), strict=True)
         ]
 
 
 class ExactRowsPosterior(LatentPosterior):
-    """What all rows say about others."""
+    """The posterior of any rows given all training rows."""
 
     def __init__(
         self,

@@ -1,16 +1,16 @@
-"""The parameters of Gaussian process classification, checked."""
+"""The parameters of Gaussian process classifiers, checked."""
 
 import numbers
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from gaussify._estimators import (
+from gaussify._calibration import (
     PER_CLASS,
     LabelParameters,
     LikelihoodKind,
@@ -24,24 +24,29 @@ from gaussify.gp._scaling import ScalingKind
 
 
 class Objective(StrEnum):
-    """What hyperparameters are learnt by."""
+    """The objective that hyperparameters maximise."""
 
     MATCHED = "matched"
-    """Evidence of the Gaussian model, or the collapsed bound on it."""
+    """Evidence of the matched Gaussian model, or the collapsed bound on it."""
     ELBO = "elbo"
-    """Bound on the evidence of the exact model, with the posterior of the Gaussian model as the variational family."""
+    """Bound on the evidence with the class likelihood, whose variational family is the matched posterior."""
     LEAVE_ONE_OUT = "leave-one-out"
-    """Log-likelihood of each row by the exact model, given the posterior of the Gaussian model of all others."""
+    """Log-likelihood of each row by the class likelihood, given the matched posterior of all other rows."""
 
+
+# What editors complete; a test compares them with the enumerations
+ObjectiveName = Literal["matched", "elbo", "leave-one-out"]
+InducingName = Literal["kmeans", "greedy"]
+ScalingName = Literal["standard", "quantile"]
 
 Verbosity = bool | Callable[[str, int, float], None]
-"""Whether to print progress, or what to call with title, iteration and objective."""
+"""True prints progress; a function is called with the title of the search, the iteration and the objective."""
 
 _QUADRATURE = "quadrature"
 
 
-class Given(NamedTuple):
-    """The parameters, checked."""
+class GPParameters(NamedTuple):
+    """The parameters of GPClassifier, checked."""
 
     label: LabelParameters
     objective: Objective
@@ -55,15 +60,15 @@ class Given(NamedTuple):
     tol: float
     sample_size: int
     batch_size: int | None
-    """Rows that expectations are over; None leaves that to how many there are."""
+    """Number of rows in a sample for expectations; None depends on the number of rows and latents."""
     n_samples: int | None
-    """Of latents, for expectations; None is quadrature."""
+    """Number of draws of the latents for expectations; None is quadrature."""
     seed: int
     verbose: Verbosity
 
 
 class ParameterReader:
-    """The parameters of an estimator, each checked as it is read; an error says which is wrong, and what is allowed.
+    """The parameters of an estimator, each checked when it is read; errors name the parameter and what is allowed.
 
     Examples
     --------
@@ -91,7 +96,7 @@ class ParameterReader:
         return bool(value)
 
     def verbosity(self) -> Verbosity:
-        """Return True, False, or what hears of the progress."""
+        """Return True, False, or the function that is told about progress."""
         value = self._estimator.verbose
         if not (isinstance(value, bool | np.bool_) or callable(value)):
             raise InvalidArgumentError(
@@ -101,7 +106,7 @@ class ParameterReader:
         return value if callable(value) else bool(value)
 
     def seed(self) -> int:
-        """Return ``random_state``, which scikit-learn's clustering takes too."""
+        """Return ``random_state``, within the bounds of scikit-learn's clustering."""
         seed = self.count("random_state", 0)
         if seed >= 2**32:
             raise InvalidArgumentError(
@@ -110,7 +115,7 @@ class ParameterReader:
         return seed
 
     def inducing(self) -> InducingInit | Float[Tensor, "m d"]:
-        """Return where inducing points begin; those that are given, in the units of the inputs."""
+        """Return how inducing points are found, or the points that are given, in units of the inputs."""
         value, n_points = self._estimator.inducing, self._estimator.n_inducing
         if isinstance(value, str):
             return self.option("inducing", InducingInit)
@@ -124,12 +129,12 @@ class ParameterReader:
         return points
 
     def scaling(self) -> ScalingKind | None:
-        """Return how inputs are scaled."""
+        """Return the kind of scaling, or None."""
         return None if self._estimator.scaling is None else self.option("scaling", ScalingKind)
 
 
-def checked_parameters(estimator: BaseEstimator) -> Given:
-    """Return what the parameters of an estimator mean, or say which of them is wrong, and why."""
+def checked_parameters(estimator: BaseEstimator) -> GPParameters:
+    """Return the parameters of a GPClassifier, or raise an error that names the wrong one."""
     owner, read = type(estimator).__name__, ParameterReader(estimator)
     label = checked_label_parameters(estimator, may_be_per_class=True)
     if label.kind is LikelihoodKind.AUTO:
@@ -152,7 +157,7 @@ def checked_parameters(estimator: BaseEstimator) -> Given:
             f"objective='{objective}' of {owner} needs shared_kernel=True, as its expectations are over all latents of "
             "a row; objective='matched' takes either."
         )
-    return Given(
+    return GPParameters(
         label,
         objective,
         n_inducing,

@@ -1,4 +1,4 @@
-"""Scaling of inputs as a part of the model: learnt once, saved with it, the same for every row that comes later."""
+"""Scaling of inputs as a part of the model: learnt by the first fit, saved with it, the same for all later rows."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -15,13 +15,13 @@ class ScalingKind(StrEnum):
     """How columns are scaled."""
 
     STANDARD = "standard"
-    """To mean zero and variance one."""
+    """Each column gets mean zero and variance one."""
     QUANTILE = "quantile"
-    """By rank to the quantiles of a standard normal, which tames heavy tails and outliers."""
+    """Ranks become quantiles of a standard normal, which tames heavy tails and outliers."""
 
 
 class Scaling(NamedTuple):
-    """A piecewise linear function of each column, from knots to values; constant beyond them if ``is_clamped``.
+    """A piecewise linear function of each column from knots to values, constant beyond them if ``is_clamped``.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class Scaling(NamedTuple):
 
 
 def fit_scaling(X: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"], kind: ScalingKind | None) -> Scaling:
-    """Learn the scaling of rows; a constant column becomes zero, without a kind nothing changes.
+    """Return the scaling of this kind for some rows; a constant column becomes zero, and None scales nothing.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def fit_scaling(X: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"], ki
     if kind is ScalingKind.STANDARD:
         share = weight / weight.sum()
         scale = np.abs(X).max(0)
-        scale[scale < 1e-290] = 1.0  # as good as constant
+        scale[scale < 1e-290] = 1.0  # the column is constant up to underflow
         rows = X / scale  # so that squares neither overflow nor vanish
         mean = share @ rows
         std = np.sqrt(share @ np.square(rows - mean))
@@ -77,13 +77,13 @@ def fit_scaling(X: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"], ki
 
 
 def _normal_scores(column: NDArray, weight: NDArray) -> tuple[NDArray, NDArray]:
-    """Distinct numbers (at most a thousand) and the normal quantile of their rank, ties in the middle."""
-    numbers, place = np.unique(column, return_inverse=True)
+    """Return distinct values (at most a thousand) and the normal quantiles of their mid-ranks."""
+    values, place = np.unique(column, return_inverse=True)
     own = np.bincount(place, weight)
     rank = (np.cumsum(own) - 0.5 * own) / own.sum()
-    if len(numbers) > _N_KNOTS:
-        # evenly by rank, both ends included
+    if len(values) > _N_KNOTS:
+        # Knots lie at even ranks, both ends included.
         wanted = np.searchsorted(rank, np.linspace(rank[0], rank[-1], _N_KNOTS)).clip(max=len(rank) - 1)
         chosen = np.unique(wanted)
-        numbers, rank = numbers[chosen], rank[chosen]
-    return numbers, ndtri(rank)
+        values, rank = values[chosen], rank[chosen]
+    return values, ndtri(rank)

@@ -1,40 +1,39 @@
 """Gaussian process classification by stochastic variational inference, as a reference."""
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gaussify._estimators import (
+from gaussify._calibration import (
     FIRST_ALPHA,
-    CheckedClassifier,
     Criterion,
-    Floats,
-    Indices,
     LabelParameters,
     LikelihoodKind,
+    LikelihoodName,
     as_alpha,
-    distinct_rows,
     is_auto,
 )
+from gaussify._estimators import CheckedClassifier, Floats, Indices, distinct_rows
 from gaussify._numerics import noting_jitter
+from gaussify._typing import no_type_check
 from gaussify._validation import as_concentration
 from gaussify.exceptions import InvalidArgumentError, JitterWarning
-from gaussify.gp._choice import make_table
 from gaussify.gp._classifier import GPClassifier
+from gaussify.gp._fitted import FittedSparseGP
 from gaussify.gp._inducing import InducingInit, first_points
-from gaussify.gp._kernels import first_scales, make_kernel
-from gaussify.gp._models import Latents, SparseModel, SparsePosterior
-from gaussify.gp._objective import SortedRows
-from gaussify.gp._parameters import ParameterReader
+from gaussify.gp._kernels import KernelOption, first_scales, make_kernel
+from gaussify.gp._models import Latents, SparsePosterior
+from gaussify.gp._parameters import InducingName, ParameterReader, ScalingName
+from gaussify.gp._rows import SortedRows
 from gaussify.gp._scaling import Scaling, ScalingKind, fit_scaling
-from gaussify.gp._variational import (
+from gaussify.gp.learning._variational import (
     COLD_RATE,
     WARM_RATE,
     Checkpoint,
@@ -44,7 +43,7 @@ from gaussify.gp._variational import (
     VariationalTrainer,
     train,
 )
-from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PredictiveMethod, PseudoTargets
+from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PredictiveMethod, PredictiveName, PseudoTargets
 
 _MATCHED = "matched"
 
@@ -52,67 +51,66 @@ _MATCHED = "matched"
 class VariationalGPClassifier(CheckedClassifier):
     r"""Sparse Gaussian process classification by stochastic variational inference: the usual way, as a reference.
 
-    Where :class:`~gaussify.GPClassifier` has the posterior in closed form, here a free Gaussian of every latent's
-    weights, kernel and inducing points maximise the bound on the evidence of the exact likelihood, a minibatch at a
-    time. A step costs n m² for each class. It can begin where a matched model ends, with the very same predictions, and
+    :class:`~gaussify.GPClassifier` has the posterior in closed form. Here the weights of every latent have a free
+    Gaussian, which maximises the bound on the evidence together with kernel and inducing points, one minibatch at a
+    time. A step costs n m² for each class. Training can start at a matched model, with the very same predictions, and
     so shows how much there is left to gain.
 
-    It is a reference, without files, further rows or merging: what to keep is the matched model.
+    This is a reference: it cannot be saved, merged or given more rows. Keep the matched model.
 
     Parameters
     ----------
     kernel : gpytorch.kernels.Kernel, {"rbf", "matern12", "matern32", "matern52", "linear"} or None
-        Covariance of the latents, which share it, as for :class:`~gaussify.GPClassifier`.
+        Covariance that all latents share, as for :class:`~gaussify.GPClassifier`.
     n_inducing : int
-        Number of inducing points, or of distinct rows if these are fewer.
+        Number of inducing points; all distinct rows if these are fewer.
     warm_start : None, "matched" or GPClassifier
-        Where to begin: with the prior (None, or False); with a matched model of the same rows and parameters, which is
-        fitted first; or with one that is fitted already, to the same classes and columns, and stays as it is. From a
-        matched model come kernel, inducing points, scaling, likelihood and temperature, and its posterior.
-        (scikit-learn's ``clone`` empties a model that is given; ``"matched"`` suits pipelines and searches.)
+        Start of the training: the prior (None or False); a matched model that is fitted first, to the same rows with
+        the same parameters; or a matched model that is fitted already, to the same classes and columns. Kernel,
+        inducing points, scaling, likelihood, temperature and posterior are taken from the matched model, which is not
+        changed. (scikit-learn's ``clone`` empties a model that is given, so pipelines and searches need ``"matched"``.)
     optimizer : {"natural", "adam"}
-        How the Gaussians of the weights are learnt: by natural gradients, or by Adam.
+        How the Gaussians of the weights are learnt: with natural gradients, or with Adam.
     likelihood : {"auto", "softmax", "logistic"}
-        One latent a class, or for two classes a single one; ``"auto"`` is softmax.
+        Softmax has one latent for each class; logistic has a single latent, for two classes. ``"auto"`` is softmax.
     scaling : {"standard", "quantile", None}
-        Of inputs, as for :class:`~gaussify.GPClassifier`.
+        Scaling of inputs, as for :class:`~gaussify.GPClassifier`.
     inducing : {"kmeans", "greedy"} or array-like of shape (n_inducing, n_features)
-        Where inducing points begin.
+        First inducing points.
     learn_inducing : bool
-        Whether they move.
+        Whether inducing points move.
     batch_size : int
-        Rows of a minibatch.
+        Number of rows in a minibatch.
     max_iter : int
-        Steps, each with one minibatch; with 0, a matched model stays as it is.
+        Number of steps, each with one minibatch; 0 keeps a matched model as it is.
     learning_rate : float or "auto"
-        Of Adam, which falls to a tenth; with natural gradients, 0 leaves kernel and inducing points where they begin.
-        ``"auto"`` is 0.1, or
-        0.02 after a matched model, which longer steps would first lead away from.
+        First learning rate of Adam, which falls to a tenth. With natural gradients, 0 keeps kernel and inducing points.
+        ``"auto"`` is 0.1, or 0.02 after a matched model, from which longer steps would first lead away.
     natural_rate : float
-        Length of natural gradient steps, up to 1, which falls to a tenth.
+        First length of natural gradient steps, up to 1, which falls to a tenth.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
         How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     verbose : bool
-        Whether to print the progress.
+        Whether to print progress.
     random_state : int
-        Seed of the first inducing points and of minibatches.
+        Seed of the first inducing points and of the minibatches.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Labels, sorted.
+        Sorted labels.
     kernel_ : gpytorch.kernels.Kernel
-        With the parameters that were learnt, for scaled inputs.
+        Kernel with the learnt parameters, for scaled inputs.
     inducing_points_ : ndarray of shape (m, n_features)
-        In scaled units.
+        Inducing points in scaled units.
     temperature_ : float
-        That latents are divided by: that of the matched model, or one.
+        Divisor of the latents: that of the matched model, or one.
     bound_ : float
-        On the evidence of all rows, at the end, without priors of the kernel.
+        Bound on the evidence of all rows after training, without priors of the kernel.
     history_ : list of Checkpoint
-        Step, seconds and mean bound of the minibatches since the one before, about fifty times.
+        Step, seconds and mean bound of the minibatches since the last checkpoint, about fifty times.
     n_iter_ : int
-        Steps that were gone.
+        Number of steps.
 
     Examples
     --------
@@ -122,7 +120,7 @@ class VariationalGPClassifier(CheckedClassifier):
     >>> model.score(X[1::2], y[1::2])
     0.95
 
-    What there is to gain beyond a matched model:
+    The bound shows how much there is to gain beyond a matched model:
 
     >>> matched = GPClassifier(n_inducing=20).fit(X[::2], y[::2])
     >>> same = VariationalGPClassifier(warm_start=matched, max_iter=0).fit(X[::2], y[::2])
@@ -138,29 +136,30 @@ class VariationalGPClassifier(CheckedClassifier):
     bound_: float
     history_: list[Checkpoint]
     n_iter_: int
-    _given: "_Given"
+    _given: "_Parameters"
     _scaling: Scaling
     _likelihood: ClassLikelihood
     _posterior: SparsePosterior
 
+    @no_type_check
     def __init__(
         self,
-        kernel: Any = None,  # checked when they are used, as scikit-learn wants it
-        n_inducing: Any = 100,
+        kernel: KernelOption = None,
+        n_inducing: int = 100,
         *,
-        warm_start: Any = None,
-        optimizer: Any = "natural",
-        likelihood: Any = "auto",
-        scaling: Any = "standard",
-        inducing: Any = "kmeans",
-        learn_inducing: Any = True,
-        batch_size: Any = 500,
-        max_iter: Any = 500,
-        learning_rate: Any = "auto",
-        natural_rate: Any = 0.1,
-        predictive: Any = "quadrature",
-        verbose: Any = False,
-        random_state: Any = 0,
+        warm_start: GPClassifier | Literal["matched", False] | None = None,
+        optimizer: Literal["natural", "adam"] = "natural",
+        likelihood: LikelihoodName = "auto",
+        scaling: ScalingName | None = "standard",
+        inducing: InducingName | ArrayLike = "kmeans",
+        learn_inducing: bool = True,
+        batch_size: int = 500,
+        max_iter: int = 500,
+        learning_rate: float | Literal["auto"] = "auto",
+        natural_rate: float = 0.1,
+        predictive: PredictiveName = "quadrature",
+        verbose: bool = False,
+        random_state: int = 0,
     ) -> None:
         self.kernel = kernel
         self.n_inducing = n_inducing
@@ -207,14 +206,14 @@ class VariationalGPClassifier(CheckedClassifier):
         if matched is None:
             self._scaling = fit_scaling(distinct.features, distinct.weight, given.scaling)
         else:
-            self._scaling = matched._scaling
+            self._scaling = matched.fitted_.scaling
         rows = SortedRows.of(
             torch.from_numpy(self._scaling(distinct.features)),
             torch.from_numpy(distinct.labels),
             torch.from_numpy(distinct.weight),
             n_classes=len(self.classes_),
         )
-        self._likelihood, start = self._cold_start(rows) if matched is None else matched_start(matched)
+        self._likelihood, start = self._cold_start(rows) if matched is None else matched_start(matched.fitted_)
         trainer = VariationalTrainer(rows, self._likelihood.expected_log_prob, start, given.training)
         with noting_jitter() as jitters:
             self.history_ = train(trainer, given.max_iter, verbose=given.verbose)
@@ -238,12 +237,12 @@ class VariationalGPClassifier(CheckedClassifier):
         )
 
     def _matched_classifier(self) -> GPClassifier:
-        """A matched model of the same parameters."""
+        """Return a matched classifier with the same parameters."""
         same = ("likelihood", "scaling", "inducing", "learn_inducing", "predictive", "verbose", "random_state")
         return GPClassifier(self.kernel, self.n_inducing, **{name: getattr(self, name) for name in same})
 
     def _check_matched(self, matched: GPClassifier) -> None:
-        """Refuse a matched model of other classes or columns, or without what can be taken over."""
+        """Refuse a matched model that is not sparse, or that has other classes or columns."""
         which = f"The 'warm_start' parameter of {type(self).__name__} must be a fitted GPClassifier"
         try:
             check_is_fitted(matched, "classes_")
@@ -252,7 +251,7 @@ class VariationalGPClassifier(CheckedClassifier):
                 f"{which}; got one that is not fitted (scikit-learn's clone empties models). Fit it, or give "
                 f"'{_MATCHED}'."
             ) from None
-        if not isinstance(matched._model, SparseModel) or len(matched._model.features) > 1:
+        if not hasattr(matched, "fitted_"):
             raise InvalidArgumentError(
                 f"{which} with inducing points and one kernel for all latents; got n_inducing={matched.n_inducing}, "
                 f"shared_kernel={matched.shared_kernel}."
@@ -287,7 +286,7 @@ def cold_start(
     *,
     owner: str = "cold_start",
 ) -> Start:
-    """Return the prior, with kernel and inducing points where :class:`~gaussify.GPClassifier` begins.
+    """Return the prior, with the first kernel and inducing points of :class:`~gaussify.GPClassifier`.
 
     Examples
     --------
@@ -303,21 +302,19 @@ def cold_start(
     return Start.cold(own, inducing, table)
 
 
-def matched_start(matched: GPClassifier) -> tuple[ClassLikelihood, Start]:
-    """Return the likelihood of a fitted sparse classifier whose latents share a kernel, and all that it has learnt.
+def matched_start(fitted: FittedSparseGP) -> tuple[ClassLikelihood, Start]:
+    """Return the likelihood of a matched model, and its posterior as the start of the training.
 
     Examples
     --------
     >>> matched = GPClassifier(n_inducing=2, max_iter=0).fit([[0.0], [1.0], [2.0]], [0, 0, 1])
-    >>> matched_start(matched)[1].temperature == matched.temperature_
+    >>> matched_start(matched.fitted_)[1].temperature == matched.temperature_
     True
     """
-    assert isinstance(matched._model, SparseModel)
-    likelihood, table = make_table(matched._given.label, len(matched.classes_), matched._choice)
-    return likelihood, Start.matched(matched._model, table, matched.temperature_)
+    return fitted.likelihood, Start.matched(fitted)
 
 
-class _Given(NamedTuple):
+class _Parameters(NamedTuple):
     """The parameters, checked."""
 
     label: LabelParameters
@@ -330,8 +327,8 @@ class _Given(NamedTuple):
     verbose: bool
 
 
-def _checked(estimator: VariationalGPClassifier) -> _Given:
-    """Return what the parameters mean, or say which of them is wrong, and why."""
+def _checked(estimator: VariationalGPClassifier) -> _Parameters:
+    """Return the parameters, or raise an error that names the wrong one."""
     owner, read = type(estimator).__name__, ParameterReader(estimator)
 
     def number(name: str, *, allow_zero: bool = False) -> float:
@@ -356,7 +353,7 @@ def _checked(estimator: VariationalGPClassifier) -> _Given:
     if natural_rate > 1.0:
         raise InvalidArgumentError(f"The 'natural_rate' parameter of {owner} must be at most 1; got {natural_rate:g}.")
     kind = read.option("likelihood", LikelihoodKind)
-    return _Given(
+    return _Parameters(
         LabelParameters(
             method=LikelihoodMethod.VARIATIONAL,
             alpha_eps=as_alpha(FIRST_ALPHA),

@@ -35,9 +35,7 @@ from gaussify._numerics import stable_cholesky
 from gaussify._validation import as_concentration, as_floats, check_count, check_same_rows
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
 from gaussify.gp import GPClassifier
-from gaussify.gp._choice import make_table
-from gaussify.gp._models import SparseModel
-from gaussify.gp._objective import factorise
+from gaussify.gp.objectives._passes import factorise
 from gaussify.likelihoods import LikelihoodMethod, PseudoTargets, SoftmaxLikelihood
 from gaussify.posterior import ClassStatistics, natural_parameters
 
@@ -424,7 +422,7 @@ def scaled_inputs(classifier: GPClassifier, X: Any, dtype: torch.dtype | None = 
             [1.6036]])
     """
     _check_classifier(classifier, "scaled_inputs")
-    return classifier._scaled(classifier._check_features(X)).to(dtype or torch.get_default_dtype())
+    return torch.from_numpy(classifier.scale(X)).to(dtype or torch.get_default_dtype())
 
 
 class _Matched(NamedTuple):
@@ -456,27 +454,21 @@ def _check_classifier(classifier: Any, owner: str) -> None:
 def _matched(classifier: Any) -> _Matched:
     owner = "initialize_from_matched"
     _check_classifier(classifier, owner)
-    model = classifier._model
-    if not isinstance(model, SparseModel):
+    if not hasattr(classifier, "fitted_"):
         raise InvalidArgumentError(
-            f"The 'classifier' parameter of {owner} must have inducing points; got an exact model. Fit it with "
-            "GPClassifier(n_inducing=...), as many as the variational model has."
+            f"The 'classifier' parameter of {owner} must have inducing points, and one kernel for all latents; got "
+            f"n_inducing={classifier.n_inducing}, shared_kernel={classifier.shared_kernel}. Fit it with "
+            "GPClassifier(n_inducing=...), with as many inducing points as the variational model has."
         )
-    if len(model.features) > 1:
-        raise InvalidArgumentError(
-            f"The 'classifier' parameter of {owner} must have one kernel for all latents; got {len(model.features)}. "
-            "Fit it with GPClassifier(shared_kernel=True)."
-        )
-    (features,), (statistics,), temperature = model.features, model.statistics, classifier.temperature_
-    _, table = make_table(classifier._given.label, len(classifier.classes_), classifier._choice)
+    fitted, temperature = classifier.fitted_, classifier.temperature_
     return _Matched(
-        features.kernel,
+        fitted.kernel,
         temperature,
-        features.points,
-        factorise(features.kernel, features.points).detach(),
-        statistics,
-        PseudoTargets(table.mean / temperature, table.variance / temperature**2),
-        float(features.prior(table).variance[-1]) / temperature**2,
+        fitted.points,
+        factorise(fitted.kernel, fitted.points).detach(),
+        fitted.statistics,
+        PseudoTargets(fitted.table.mean / temperature, fitted.table.variance / temperature**2),
+        float(fitted.prior.variance[-1]) / temperature**2,
     )
 
 

@@ -36,7 +36,7 @@ from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PredictiveMe
 from gaussify.linear._model_file import pack_choice, pack_reservoir, unpack_choice, unpack_reservoir
 from gaussify.linear._parameters import Given, checked_parameters
 from gaussify.linear._reservoir import Reservoir
-from gaussify.linear._tuning import (
+from gaussify.linear._hyperparameters import (
     Choice,
     Options,
     choose,

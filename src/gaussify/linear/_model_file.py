@@ -11,7 +11,7 @@ from torch import Tensor
 from gaussify._estimators import Packed, expect, expect_numbers
 from gaussify.likelihoods import LikelihoodMethod
 from gaussify.linear._reservoir import Reservoir, ReservoirRows
-from gaussify.linear._tuning import Choice
+from gaussify.linear._hyperparameters import Choice
 
 
 def pack_choice(choice: Choice | None) -> Packed:

@@ -1,7 +1,7 @@
-r"""The kernel between rows and inducing points, and the way back from derivatives by it to those by its parameters.
+r"""The kernel between rows and inducing points, and the pull-back of derivatives to its parameters and the points.
 
-Any kernel of GPyTorch goes by automatic differentiation. The scaled RBF kernel, the default, has a closed form, which
-is several times faster: with :math:`\tilde x = x/\ell`,
+Any kernel of GPyTorch works, by automatic differentiation. The scaled RBF kernel, which is the default, has a closed
+form that is several times faster: with :math:`\tilde x = x/\ell`,
 
 .. math:: k(x, z) = \sigma^2\exp\big(\tilde x^\top\tilde z - \tfrac12|\tilde x|^2 - \tfrac12|\tilde z|^2\big)
 
@@ -27,7 +27,7 @@ from gaussify._numerics import product
 
 
 class CrossBlock(NamedTuple):
-    """The kernel of a few rows: with the inducing points, and of each row with itself.
+    """The kernel of a few rows with the inducing points, and of each row with itself.
 
     Examples
     --------
@@ -40,18 +40,18 @@ class CrossBlock(NamedTuple):
 
 
 class CrossKernel(ABC):
-    """k(X, Z) of a few rows at a time, for given kernel parameters and inducing points."""
+    """k(X, Z) for a few rows X at a time, with given kernel parameters and inducing points."""
 
     n_elements: int
-    """Of the matrix that are best computed at a time."""
+    """Best size of a block, in elements."""
     n_kept: int
-    """Of the matrix of all rows, up to which blocks are kept for the way back, with all that they need for it."""
+    """Largest matrix of all rows, in elements, whose blocks are kept for the pull-back."""
     in_threads: bool
-    """Whether several blocks may be computed, and pulled back, at the same time."""
+    """Whether several threads may compute and pull back blocks at the same time."""
 
     @abstractmethod
     def __call__(self, rows: Float[Tensor, "n d"], *, differentiable: bool) -> CrossBlock:
-        """Return the block of some rows, which can be pulled back if it is to be ``differentiable``."""
+        """Return the block of some rows; only a ``differentiable`` one can be pulled back."""
 
     @abstractmethod
     def pull_back(
@@ -61,19 +61,19 @@ class CrossKernel(ABC):
         by_matrix: Float[Tensor, "n m"],
         by_variance: Float[Tensor, " n"],
     ) -> Any:
-        """Return what :meth:`add` takes, from the derivatives by a block; ``by_matrix`` may be overwritten."""
+        """Return the contribution of a block to the gradient, for :meth:`add`; ``by_matrix`` may be overwritten."""
 
     @abstractmethod
     def add(self, pulled: Any) -> None:
-        """Take what was pulled back from a block, one at a time."""
+        """Add the contribution of one block."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Add all that was taken to ``.grad`` of kernel parameters and inducing points."""
+        """Add all contributions to ``.grad`` of kernel parameters and inducing points."""
 
 
 def cross_kernel(kernel: Kernel, points: Float[Tensor, "m d"]) -> CrossKernel:
-    """Return the fastest way for a kernel.
+    """Return the closed form where the kernel has one, otherwise automatic differentiation.
 
     Examples
     --------
@@ -81,18 +81,18 @@ def cross_kernel(kernel: Kernel, points: Float[Tensor, "m d"]) -> CrossKernel:
     >>> [type(cross_kernel(kernel.double(), points)).__name__ for kernel in (ScaleKernel(RBFKernel()), RBFKernel())]
     ['RBFCross', 'AutogradCross']
     """
-    plain = (
+    is_scaled_rbf = (
         type(kernel) is ScaleKernel
         and type(kernel.base_kernel) is RBFKernel
         and kernel.active_dims is None
         and kernel.base_kernel.active_dims is None
         and kernel.batch_shape == kernel.base_kernel.batch_shape == torch.Size()
     )
-    return RBFCross(kernel, points) if plain else AutogradCross(kernel, points)
+    return RBFCross(kernel, points) if is_scaled_rbf else AutogradCross(kernel, points)
 
 
 class AutogradCross(CrossKernel):
-    """By automatic differentiation.
+    """Any kernel, by automatic differentiation.
 
     Examples
     --------
@@ -102,7 +102,7 @@ class AutogradCross(CrossKernel):
     """
 
     n_elements = 1 << 20
-    n_kept = 1 << 21  # with a graph of ten times the size
+    n_kept = 1 << 21  # its graph is ten times the size
     in_threads = False  # GPyTorch changes a kernel while it is evaluated
 
     def __init__(self, kernel: Kernel, points: Float[Tensor, "m d"]) -> None:
@@ -110,7 +110,7 @@ class AutogradCross(CrossKernel):
 
     def __call__(self, rows: Float[Tensor, "n d"], *, differentiable: bool) -> CrossBlock:
         with torch.set_grad_enabled(differentiable):
-            # points first: kernels shift both by the mean of the first, which must not depend on the other rows
+            # Kernels shift both by the mean of the first, which must not depend on the other rows: points go first.
             return CrossBlock(self._kernel(self._points, rows).to_dense().mT, self._kernel(rows, diag=True))
 
     def pull_back(
@@ -126,7 +126,7 @@ class AutogradCross(CrossKernel):
         _backward(pulled)
 
     def finish(self) -> None:
-        """Everything is there already."""
+        """Do nothing: ``add`` has added everything."""
 
 
 class RBFCross(CrossKernel):
@@ -141,7 +141,7 @@ class RBFCross(CrossKernel):
     tensor([[1.2131]], dtype=torch.float64)
     """
 
-    n_elements = 1 << 18  # which stay in the cache, and leave work for several threads
+    n_elements = 1 << 18  # a block stays in the cache, and leaves work for several threads
     n_kept = 1 << 24
     in_threads = True
 
@@ -149,7 +149,7 @@ class RBFCross(CrossKernel):
         self._lengthscale, self._outputscale, self._points = kernel.base_kernel.lengthscale, kernel.outputscale, points
         self._scale = self._lengthscale.detach()[0]
         self._variance = self._outputscale.detach()
-        self._centre = points.detach().mean(0)  # distances do not change, and rounding errors of large numbers shrink
+        self._centre = points.detach().mean(0)  # a shift changes no distance, and reduces rounding errors
         self._z = (points.detach() - self._centre) / self._scale
         constant = self._variance.log() - 0.5 * self._z.square().sum(1)
         self._right = torch.cat([self._z.mT, constant[None], torch.ones_like(constant)[None]])
@@ -160,7 +160,7 @@ class RBFCross(CrossKernel):
     @torch.no_grad()
     def __call__(self, rows: Float[Tensor, "n d"], *, differentiable: bool) -> CrossBlock:
         exponent = product(self._left(rows), self._right)
-        exponent.clamp_max_(self._variance.log())  # which rounding exceeds where rows are billions of lengthscales away
+        exponent.clamp_max_(self._variance.log())  # rounding may exceed it, billions of lengthscales away
         return CrossBlock(exponent.exp_(), self._variance.expand(len(rows)))
 
     @torch.no_grad()
@@ -193,7 +193,7 @@ class RBFCross(CrossKernel):
         )
 
     def _left(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
-        """Scaled rows, a one, and minus half their squared norm."""
+        """Return scaled rows, a one, and minus half their squared norm."""
         n, d = rows.shape
         left = rows.new_ones(n, d + 2)
         scaled = torch.sub(rows, self._centre, out=left[:, :d]).div_(self._scale)
@@ -202,7 +202,7 @@ class RBFCross(CrossKernel):
 
 
 def _backward(gradients: dict[Tensor, Tensor]) -> None:
-    """Pull derivatives by some tensors back, those that have a graph."""
+    """Pull derivatives back through the graphs of the tensors that have one."""
     wanted = {tensor: gradient for tensor, gradient in gradients.items() if tensor.requires_grad}
     if wanted:
         torch.autograd.backward(list(wanted), list(wanted.values()))

@@ -1,4 +1,4 @@
-"""Models with learnt hyperparameters: kernels, and inducing points, by evidence, bound, or rows given all others."""
+"""One search for hyperparameters: kernel, inducing points and alpha_eps, with the objective given."""
 
 import copy
 import time
@@ -12,40 +12,45 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float
 from torch import Tensor
 
-from gaussify._estimators import LEAST_ALPHA
-from gaussify.gp._choice import log_prior_of_alpha
-from gaussify.gp._elbo import ExactObjective, accumulate_objective, dense_objective, objective_value
+from gaussify._calibration import LEAST_ALPHA, log_prior_of_alpha
+from gaussify._numerics._optimise import SearchReport, climb, maximise
+from gaussify.gp._constant_mean import constant_variance
 from gaussify.gp._exact import exact_evidence
 from gaussify.gp._inducing import InducingInit, first_points
 from gaussify.gp._kernels import add_log_priors
 from gaussify.gp._models import ExactModel, InducingFeatures, split_table
-from gaussify.gp._objective import SortedRows, accumulate_gradient
 from gaussify.gp._parameters import Verbosity
-from gaussify.gp._search import SearchReport, climb, maximise
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.objectives._collapsed import accumulate_collapsed_bound
+from gaussify.gp.objectives._likelihood import (
+    LikelihoodObjective,
+    accumulate_likelihood_objective,
+    dense_likelihood_objective,
+    likelihood_objective_value,
+)
 from gaussify.likelihoods import PseudoTargets
 
-_FEWEST_ROWS = 1000  # that expectations are over, unless there are fewer
-CONSTANT_VARIANCE = 1e4  # of constant means a priori; one for all targets, so that bounds can be compared
-_N_ROUNDS = 4  # of a search by samples of rows
-_ALPHA_UNIT = 5.0  # of logarithms of alpha_eps, which may have far to go
-_ALPHA_SCALE = 3.0  # of them a priori
+_FEWEST_ROWS = 1000  # a sample for expectations has at least as many, unless there are fewer
+_N_ROUNDS = 4  # of a search that samples rows
+_ALPHA_UNIT = 5.0  # of log(alpha_eps) as a parameter, which may have far to go
+_ALPHA_SCALE = 3.0  # prior standard deviation of log(alpha_eps)
 
 
 class SearchSettings(NamedTuple):
-    """What a search is allowed, and whether each latent has a kernel of its own."""
+    """Limits of a search, and whether all latents share a kernel."""
 
     shared_kernel: bool
     max_iter: int
     tol: float
     verbose: Verbosity
     title: str = ""
-    """Of lines about the progress."""
+    """First words of each line of progress."""
 
 
 def learn_exact(
     rows: SortedRows, table: PseudoTargets, kernel: Kernel, settings: SearchSettings
 ) -> tuple[ExactModel, list[SearchReport]]:
-    """Return the exact model of all rows, its kernels learnt from ``kernel`` on."""
+    """Return the exact model of all rows with the kernels of largest evidence; the search starts at ``kernel``."""
     kernels, reports = [], []
     tables = [table] if settings.shared_kernel else split_table(table)
     for i, own in enumerate(tables):
@@ -70,7 +75,10 @@ def learn_sparse(
     *,
     learn_points: bool,
 ) -> tuple[list[InducingFeatures], list[SearchReport]]:
-    """Return inducing features, kernels and (if so) points learnt from those on, one for all or one for each latent."""
+    """Return the inducing features of largest collapsed bound, for all latents together or for each.
+
+    The search starts at the kernels and inducing points of ``start``; the points move if ``learn_points``.
+    """
     features, reports = [], []
     tables = [table] if settings.shared_kernel else split_table(table)
     start = [*start] * (len(tables) // len(start))
@@ -78,7 +86,7 @@ def learn_sparse(
         k, z = copy.deepcopy(kernel), points.clone().requires_grad_(learn_points)
 
         def objective(k: Kernel = k, z: Tensor = z, own: PseudoTargets = own) -> float:
-            return accumulate_gradient(k, z, rows, own).value + add_log_priors(k)
+            return accumulate_collapsed_bound(k, z, rows, own).value + add_log_priors(k)
 
         reports.append(_maximise(objective, [*k.parameters(), z], rows, settings, (i, len(tables))))
         features.append(InducingFeatures.of(k, z.detach()))
@@ -86,18 +94,18 @@ def learn_sparse(
 
 
 class LabelFamily(NamedTuple):
-    """What objectives of the exact likelihood, for which targets need not be fixed, have to know about labels."""
+    """An objective with the class likelihood, and the target tables among which it may choose."""
 
     targets: Callable[[Tensor], PseudoTargets]
-    """The target table for an alpha_eps, with its graph."""
-    objective: ExactObjective
+    """Returns the target table for an alpha_eps, differentiable."""
+    objective: LikelihoodObjective
     alpha_eps: Float[Tensor, "*c"]
-    """Where it begins."""
+    """First value."""
     learns_alpha: bool
 
 
 class Round(NamedTuple):
-    """What maximises an objective of the exact likelihood, as far as it was followed."""
+    """The state of a search with the class likelihood after a round."""
 
     features: InducingFeatures
     alpha_eps: Float[Tensor, "*c"]
@@ -115,18 +123,18 @@ def learn_sparse_with_labels(
     seed: int,
     n_rounds: int = 1,
 ) -> Iterator[Round]:
-    """Learn inducing features and alpha_eps by an objective of the exact likelihood, from ``start`` on.
+    """Yield inducing features and alpha_eps after each round of a search, which the caller may end there.
 
-    After each round there may be reason to end. Where the objective is not over all rows, each step is with others.
+    If the objective is over a sample of the rows, each step takes another sample.
 
     Parameters
     ----------
     batch_size : int or None
-        Rows that the objective is over, or :func:`default_batch`.
+        Number of rows in a sample; None is :func:`default_batch`.
     seed : int
-        Of the rows.
+        Seed of the samples.
     n_rounds : int
-        Into which iterations over all rows are divided.
+        Number of rounds, if the objective is over all rows.
     """
     k, z, alpha_eps = copy.deepcopy(start[0]), start[1].clone().requires_grad_(learn_points), _LearntAlpha(family)
     n, n_latents = len(rows.labels), family.targets(family.alpha_eps).mean.shape[1]
@@ -135,17 +143,19 @@ def learn_sparse_with_labels(
 
     def objective() -> float:
         sample = None
-        if batch_size < n and settings.max_iter > 0:  # a value that nothing is learnt by is of all rows
+        if batch_size < n and settings.max_iter > 0:  # without a search, the value is over all rows
             sample = torch.randperm(n, generator=generator)[:batch_size].sort().values
         table = family.targets(alpha_eps())
-        value = accumulate_objective(
-            k, z, rows, table, family.objective, constant_variance=CONSTANT_VARIANCE, sample=sample
+        value = accumulate_likelihood_objective(
+            k, z, rows, table, family.objective, constant_variance=constant_variance(), sample=sample
         )
         return value + add_log_priors(k) + alpha_eps.add_log_prior()
 
     def over_all() -> float:
         table = family.targets(alpha_eps().detach())
-        value = objective_value(k, z.detach(), rows, table, family.objective, constant_variance=CONSTANT_VARIANCE)
+        value = likelihood_objective_value(
+            k, z.detach(), rows, table, family.objective, constant_variance=constant_variance()
+        )
         return value + add_log_priors(k) + alpha_eps.add_log_prior()
 
     def finished(report: SearchReport) -> Round:
@@ -163,7 +173,7 @@ def learn_sparse_with_labels(
 
 
 def default_batch(n_rows: int, n_latents: int) -> int:
-    """Return over how many rows expectations of all latents cost what those of two latents cost over all.
+    """Return the sample size with which all latents cost as much as two latents over all rows; at least 1000.
 
     Examples
     --------
@@ -176,12 +186,12 @@ def default_batch(n_rows: int, n_latents: int) -> int:
 def learn_exact_with_labels(
     rows: SortedRows, family: LabelFamily, kernel: Kernel, settings: SearchSettings
 ) -> tuple[ExactModel, Float[Tensor, "*c"], SearchReport]:
-    """Return the exact model of all rows, its kernel, and alpha_eps, by an objective of the exact likelihood."""
+    """Return the exact model and the alpha_eps that maximise an objective with the class likelihood."""
     k, alpha_eps = copy.deepcopy(kernel), _LearntAlpha(family)
 
     def objective() -> float:
-        table, covariance = family.targets(alpha_eps()), k(rows.features).to_dense() + CONSTANT_VARIANCE
-        value = dense_objective(covariance, rows.labels, table, family.objective, rows.weight)
+        table, covariance = family.targets(alpha_eps()), k(rows.features).to_dense() + constant_variance()
+        value = dense_likelihood_objective(covariance, rows.labels, table, family.objective, rows.weight)
         if value.requires_grad:
             value.backward()
         return value.item() + add_log_priors(k) + alpha_eps.add_log_prior()
@@ -191,7 +201,7 @@ def learn_exact_with_labels(
 
 
 class _LearntAlpha:
-    """Alpha_eps by its logarithm, in units in which it moves faster than other parameters; or as it was given."""
+    """alpha_eps as a parameter: its logarithm, in units that let it move faster than others; or fixed as given."""
 
     def __init__(self, family: LabelFamily) -> None:
         self._given = None if family.learns_alpha else family.alpha_eps
@@ -199,11 +209,11 @@ class _LearntAlpha:
         self.parameter = (first.log() / _ALPHA_UNIT).requires_grad_(family.learns_alpha)
 
     def __call__(self) -> Float[Tensor, "*c"]:
-        """Return it with its graph."""
+        """Return alpha_eps, differentiable."""
         return LEAST_ALPHA + (_ALPHA_UNIT * self.parameter).exp() if self._given is None else self._given
 
     def add_log_prior(self) -> float:
-        """Return the log-density of a broad prior, for where the bound says nothing, and add its gradient."""
+        """Return the log-density of a broad prior, and add its gradient: it decides where the objective is flat."""
         if self._given is not None:
             return 0.0
         value = log_prior_of_alpha(_ALPHA_UNIT * self.parameter, _ALPHA_SCALE)
@@ -214,7 +224,7 @@ class _LearntAlpha:
 def with_more_points(
     features: Sequence[InducingFeatures], n_points: int, rows: SortedRows, seed: int
 ) -> list[InducingFeatures]:
-    """Return features with centres of clusters of rows as further points, up to ``n_points`` in all."""
+    """Return features with cluster centres as further inducing points, up to ``n_points`` in all."""
     larger = []
     for kernel, points, _ in features:
         n_more = n_points - len(points)
@@ -244,13 +254,13 @@ def _maximise_in_rounds(
     settings: SearchSettings,
     n_rounds: int,
 ) -> Iterator[SearchReport]:
-    """Report after each round on all iterations so far."""
+    """Yield a report of all iterations so far after each round."""
     options, so_far = _options(rows, settings, settings.title), SearchReport(-np.inf, 0, 0, 0, False, 0.0)
-    hear = options.pop("report")
+    report_to = options.pop("report")
 
     def report(iteration: int, value: float) -> None:
-        if hear is not None:
-            hear(so_far.n_iterations + iteration, value)
+        if report_to is not None:
+            report_to(so_far.n_iterations + iteration, value)
 
     for end in sorted({settings.max_iter * part // n_rounds for part in range(1, n_rounds + 1)} - {0}) or [0]:
         done = so_far.n_iterations

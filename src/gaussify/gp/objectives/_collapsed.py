@@ -2,8 +2,8 @@ r"""Titsias' collapsed bound on the evidence of sparse Gaussian processes, as a 
 
 With inducing points Z, :math:`K_{ZZ} = LL^\top` and whitened features :math:`\phi(x) = L^{-1}k(Z, x)`, latent l has the
 approximate prior :math:`f_l(x) = \mu_l + \phi(x)^\top w_l`, :math:`w_l \sim \mathcal{N}(0, I)`. A row of class c
-observes it with mean :math:`y_{cl}` and variance :math:`v_{cl}`, so that rows enter by their count, sum and Gram matrix
-alone, and by :math:`t_c = \sum_{i\in c}k(x_i, x_i)`:
+observes the latent with mean :math:`y_{cl}` and variance :math:`v_{cl}`. So rows enter through the count, sum and Gram
+matrix of each class, and through :math:`t_c = \sum_{i\in c}k(x_i, x_i)`:
 
 .. math::
     \mathcal{L} &= \sum_l \Big[\log\mathcal{N}\big(y_l \mid \mu_l, \Phi\Phi^\top + D_l\big)
@@ -12,8 +12,7 @@ alone, and by :math:`t_c = \sum_{i\in c}k(x_i, x_i)`:
         - \tfrac12\log|B_l| + \tfrac12 b_l^\top B_l^{-1}b_l, \\
     B_l &= I + \sum_c\frac{G_c}{v_{cl}}, \qquad b_l = \sum_c\frac{y_{cl} - \mu_l}{v_{cl}}s_c.
 
-The bound is quadratic in each constant mean, whose best value is that of generalised least squares:
-with :math:`a_l = \sum_c s_c/v_{cl}` and :math:`b_l^0` for :math:`b_l` at :math:`\mu_l = 0`,
+The bound is quadratic in each constant mean. Its best value is that of generalised least squares: with :math:`a_l = \sum_c s_c/v_{cl}` and :math:`b_l^0` for :math:`b_l` at :math:`\mu_l = 0`,
 
 .. math:: \mu_l = \frac{\sum_c n_cy_{cl}/v_{cl} - a_l^\top B_l^{-1}b_l^0}
     {\sum_c n_c/v_{cl} - a_l^\top B_l^{-1}a_l}.
@@ -23,50 +22,53 @@ import math
 from typing import NamedTuple
 
 import torch
+from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from gaussify._numerics import Map, large_zeros, product, solve_lower, stable_cholesky
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.objectives._passes import InducingStatistics, StatisticsGradient, row_passes
 from gaussify.likelihoods import LatentVariances, PseudoTargets
 from gaussify.posterior import ClassStatistics, natural_parameters
 
-_ELEMENTS = 1 << 18  # of matrices of latents at a time, which stay in the cache, and leave work for several threads
+_ELEMENTS = 1 << 18  # of the matrices in a group of latents: they stay in the cache, and leave work for several threads
 
 
-class InducingStatistics(NamedTuple):
-    """What rows say about the weights of whitened features, and their prior variances.
-
-    Examples
-    --------
-    >>> rows = ClassStatistics.zeros(n_classes=3, n_features=2)
-    >>> InducingStatistics(rows, torch.zeros(3).double()).rows.n_features
-    2
-    """
-
-    rows: ClassStatistics
-    """Of the whitened features."""
-    prior_variance: Float[Tensor, " c"]
-    """Sum of k(x, x) over the rows of each class."""
-
-
-class BoundGradient(NamedTuple):
-    """The bound, the constant means that it was taken at, and its derivatives.
-
-    Those by statistics are by the statistics of k(Z, x) itself, before it is whitened.
+class CollapsedBound(NamedTuple):
+    """The bound, the constant means at which it is taken, and its gradient.
 
     Examples
     --------
-    >>> BoundGradient._fields
-    ('value', 'mean', 'by_sum', 'by_gram', 'by_prior_variance', 'by_factor')
+    >>> CollapsedBound._fields
+    ('value', 'mean', 'gradient')
     """
 
     value: float
     mean: Float[Tensor, " l"]
-    by_sum: Float[Tensor, "c d"]
-    by_gram: Float[Tensor, "c d d"]
-    by_prior_variance: Float[Tensor, " c"]
-    by_factor: Float[Tensor, "d d"]
-    """By the factor L of the kernel matrix of Z."""
+    gradient: StatisticsGradient
+
+
+def accumulate_collapsed_bound(
+    kernel: Kernel, points: Float[Tensor, "m d"], rows: SortedRows, table: PseudoTargets
+) -> CollapsedBound:
+    """Return the collapsed bound, and add its gradient to ``.grad`` of inducing points and kernel parameters.
+
+    Parameters
+    ----------
+    kernel : gpytorch.kernels.Kernel
+        Kernel that all latents share.
+    points : tensor of shape (m, d)
+        Inducing points Z; they are learnt if they require a gradient.
+    rows : SortedRows
+        All rows.
+    table : PseudoTargets
+        Mean and variance that each class gives every latent.
+    """
+    with row_passes(kernel, points, rows) as passes:
+        bound = collapsed_bound(passes.sum_up(), table, passes.inverse, over=passes.over)
+        passes.pull_back(bound.gradient)
+    return bound
 
 
 def collapsed_bound(
@@ -75,10 +77,10 @@ def collapsed_bound(
     inverse: Float[Tensor, "d d"] | None = None,
     *,
     over: Map = map,
-) -> BoundGradient:
+) -> CollapsedBound:
     r"""Return the bound at the best constant means, and its gradient.
 
-    As the means are optimal, the gradient is that at fixed means. With :math:`\alpha_l = B_l^{-1}b_l` and
+    As the means are optimal, the gradient is the one at fixed means. With :math:`\alpha_l = B_l^{-1}b_l` and
     :math:`X_l = I - B_l^{-1} - \alpha_l\alpha_l^\top`,
 
     .. math::
@@ -86,9 +88,9 @@ def collapsed_bound(
         \frac{\partial\mathcal L}{\partial s_c} = \bar s_c = \sum_l\frac{y_{cl} - \mu_l}{v_{cl}}\alpha_l, \qquad
         \frac{\partial\mathcal L}{\partial t_c} = -\tfrac12\sum_l\frac1{v_{cl}}.
 
-    By the sums and Gram matrices of :math:`k(Z, x) = L\phi` they are :math:`L^{-\top}\bar s_c` and
-    :math:`L^{-\top}\bar G_cL^{-1}`; with :math:`B_l = C_lC_l^\top` and :math:`R_l = C_l^{-1}L^{-1}`, the inverses come
-    in as :math:`R_l^\top R_l`. And L itself has the derivative
+    The derivatives by the sums and Gram matrices of :math:`k(Z, x) = L\phi` are :math:`L^{-\top}\bar s_c` and
+    :math:`L^{-\top}\bar G_cL^{-1}`. They contain :math:`L^{-\top}B_l^{-1}L^{-1} = R_l^\top R_l`, where
+    :math:`B_l = C_lC_l^\top` and :math:`R_l = C_l^{-1}L^{-1}`. The derivative by L itself is
 
     .. math:: \bar L = -\mathrm{tril}\big(L^{-\top}A\big), \qquad
         A = \sum_c 2\bar G_cG_c + \bar s_cs_c^\top = \sum_l B_l + B_l^{-1} - 2I + \alpha_l\alpha_l^\top,
@@ -99,13 +101,13 @@ def collapsed_bound(
     Parameters
     ----------
     statistics : InducingStatistics
-        Of all rows.
+        Statistics of all rows.
     table : PseudoTargets
-        What each class observes of each latent.
+        Mean and variance that each class gives every latent.
     inverse : tensor of shape (d, d), optional
-        :math:`L^{-1}`; by default, the identity.
+        :math:`L^{-1}`; the identity by default.
     over : callable, default=map
-        Applies a function to some latents at a time, perhaps in several threads.
+        Map over groups of latents, which may run in several threads.
 
     Examples
     --------
@@ -120,7 +122,7 @@ def collapsed_bound(
     inverse = identity if inverse is None else inverse
     total_gram, prior_precision = rows.gram.sum(0), inverse.mT @ inverse
     by_gram = SumOverLatents(table, rows.n_features, factor=0.5)
-    # A without its sum of inverses, which comes as that of R^T R = L^-T B^-1 L^-1
+    # A, without the sum of B^-1: that is summed as R^T R = L^-T B^-1 L^-1
     inner, inverses = -2.0 * n_latents * identity, torch.zeros_like(identity)
     value, parts = 0.0, []
 
@@ -139,18 +141,13 @@ def collapsed_bound(
     trace = rows.gram.diagonal(dim1=-2, dim2=-1).sum(-1)
     value -= 0.5 * float((statistics.prior_variance - trace) @ weight.sum(1))
     by_factor = inverse.mT @ inner + torch.linalg.solve_triangular(inverse, inverses, upper=False, left=False)
-    return BoundGradient(
-        value,
-        mean,
-        torch.einsum("cl,ld->cd", (table.mean - mean) * weight, pulled),
-        by_gram.total(),
-        -0.5 * weight.sum(1),
-        -torch.tril(by_factor),
-    )
+    by_sum = torch.einsum("cl,ld->cd", (table.mean - mean) * weight, pulled)
+    gradient = StatisticsGradient(by_sum, by_gram.total(), -0.5 * weight.sum(1), -torch.tril(by_factor))
+    return CollapsedBound(value, mean, gradient)
 
 
 class _Terms(NamedTuple):
-    """What some latents add to the bound and its derivatives."""
+    """Contribution of some latents to the bound and its derivatives."""
 
     value: float
     mean: Float[Tensor, " l"]
@@ -172,9 +169,9 @@ def _terms(few: "_Solved", inverse: Float[Tensor, "d d"], prior_precision: Float
 
 
 class _Solved(NamedTuple):
-    """Some latents at their best constant means."""
+    """Solution for some latents at their best constant means."""
 
-    value: float  # of log N
+    value: float  # log N
     mean: Float[Tensor, " l"]
     alpha: Float[Tensor, "l d"]
     precision: Float[Tensor, "l d d"]  # B
@@ -190,7 +187,7 @@ def _solve(
     precision = natural.precision
     precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
     factor = stable_cholesky(precision)
-    ones = torch.einsum("cl,cd->ld", weight, rows.feature_sum)  # of which each mean takes a multiple from b
+    ones = torch.einsum("cl,cd->ld", weight, rows.feature_sum)  # a_l; b_l = b_l^0 - mu_l a_l
     solved = torch.cholesky_solve(torch.stack([natural.linear, ones], -1), factor)  # (l, d, 2)
     of_targets, of_ones = solved.unbind(-1)
     mean = ((count * y * weight).sum(0) - (ones * of_targets).sum(-1)) / (
@@ -204,7 +201,7 @@ def _solve(
 
 
 class SumOverLatents:
-    r"""The sum :math:`a\sum_l M_l/v_{cl}` for every class; two variances a latent cost K d², not K² d²."""
+    r"""The sum :math:`a\sum_l M_l/v_{cl}` for every class, in K d² operations if a latent has two variances."""
 
     def __init__(self, table: PseudoTargets, n_features: int, factor: float = 1.0) -> None:
         self._weight, self._two, self._factor = factor / table.variance, LatentVariances.of(table), factor
@@ -213,7 +210,7 @@ class SumOverLatents:
         self._common = torch.zeros_like(self._sum[0])
 
     def add(self, latents: Int[Tensor, " l"], matrices: Float[Tensor, "l d d"]) -> None:
-        """Add the terms of some latents that follow each other, each once."""
+        """Add the terms of consecutive latents; every latent is added once."""
         if self._two is None:
             self._sum += torch.einsum("cl,lij->cij", self._weight[:, latents], matrices)
             return
@@ -222,5 +219,5 @@ class SumOverLatents:
         torch.mul(matrices, (own - other)[:, None, None], out=self._sum[latents[0] : latents[-1] + 1])
 
     def total(self) -> Float[Tensor, "c d d"]:
-        """Return the sums."""
+        """Return the sum for each class."""
         return self._sum.add_(self._common)

@@ -1,14 +1,16 @@
-"""What the estimators' parameters say about labels, checked."""
+"""The parameters of estimators that say how labels become Gaussians, checked."""
 
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from gaussify._estimators._calibration import Criterion
+from gaussify._calibration._criteria import Criterion
 from gaussify._validation import as_concentration, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import (
@@ -20,24 +22,30 @@ from gaussify.likelihoods import (
     SoftmaxLikelihood,
 )
 
-LEAST_ALPHA = 1e-8  # below, the variances of a label differ by more digits than float64 has
+LEAST_ALPHA = 1e-8  # below it, the variances of a label differ by more digits than float64 has
 _AUTO = "auto"
 PER_CLASS = "per-class"
 
+# What editors complete; a test compares them with the enumerations
+MethodOption = Literal["variational", "moment", "laplace", "moment-ori", "gauss", "auto"]
+LikelihoodName = Literal["auto", "softmax", "logistic"]
+CriterionName = Literal["leave-one-out", "training"]
+AlphaOption = Literal["auto"] | float | ArrayLike
+
 
 class LikelihoodKind(StrEnum):
-    """Which likelihood labels have."""
+    """The likelihood of labels given latents."""
 
     AUTO = "auto"
     """Logistic for two classes where the method allows it, softmax otherwise."""
     SOFTMAX = "softmax"
-    """One latent a class."""
+    """One latent for each class."""
     LOGISTIC = "logistic"
-    """One latent, for two classes."""
+    """A single latent, for two classes."""
 
 
 class LabelParameters(NamedTuple):
-    """How labels become Gaussians and latents probabilities; None stands for what is to be chosen."""
+    """How labels become Gaussians and how latents become probabilities; None stands for "auto"."""
 
     method: LikelihoodMethod | None
     alpha_eps: Float[Tensor, "*c"] | None
@@ -47,10 +55,10 @@ class LabelParameters(NamedTuple):
     criterion: Criterion
     predictive: PredictiveMethod
     alpha_per_class: bool = False
-    """Whether what is to be chosen is one number for each class."""
+    """Whether alpha_eps is learnt for each class separately."""
 
     def methods(self, n_classes: int) -> list[LikelihoodMethod]:
-        """Return the method, or what ``method="auto"`` chooses from, the default first."""
+        """Return the method that is given, or all that ``method="auto"`` compares, the default first."""
         if self.method is not None:
             return [self.method]
         softmax = self.kind is LikelihoodKind.SOFTMAX or n_classes > 2
@@ -58,8 +66,8 @@ class LabelParameters(NamedTuple):
         return [LikelihoodMethod.VARIATIONAL, *(m for m in others if softmax or m in BETA_METHODS)]
 
     def likelihood(self, n_classes: int, method: LikelihoodMethod, alpha_eps: Float[Tensor, "*c"]) -> ClassLikelihood:
-        """Return the likelihood of this kind; one latent where two classes and the method allow it is the default."""
-        # least squares on 0 and 1 puts all latents above zero, where the sigmoid says one: two latents there
+        """Return the likelihood of this kind: by default with one latent if there are two classes."""
+        # Least squares on the labels 0 and 1 puts all latents above zero, where the sigmoid exceeds 1/2.
         suits = method in BETA_METHODS and method is not LikelihoodMethod.GAUSS
         one_latent = n_classes == 2 and (
             self.kind is LikelihoodKind.LOGISTIC or (self.kind is LikelihoodKind.AUTO and suits)
@@ -84,7 +92,7 @@ class LabelParameters(NamedTuple):
 
 
 def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool = False) -> LabelParameters:
-    """Return what the parameters of an estimator mean, or say which of them is wrong, and why."""
+    """Return the label parameters of an estimator, or raise an error that names the wrong one."""
     owner = type(estimator).__name__
 
     def option(name: str, options: Any) -> Any:
@@ -126,11 +134,16 @@ def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool
 
 
 def checked_positive(estimator: BaseEstimator, name: str, sizes: tuple[int, ...] = ()) -> Float[Tensor, "*n"]:
-    """Return a parameter that is a positive number, or one of the given numbers of them."""
+    """Return a parameter as float64: a positive number, or as many of them as one of ``sizes``."""
     owner = type(estimator).__name__
     return as_concentration(getattr(estimator, name), name=name, owner=owner, sizes=sizes).double()
 
 
 def is_auto(value: Any) -> bool:
-    """Return whether a parameter is to be chosen."""
+    """Return whether a parameter is "auto"."""
     return isinstance(value, str) and value == _AUTO
+
+
+def as_alpha(value: float) -> Float[Tensor, ""]:
+    """Return a concentration as a float64 tensor."""
+    return torch.tensor(value, dtype=torch.float64)

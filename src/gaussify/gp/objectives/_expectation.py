@@ -1,16 +1,16 @@
-r"""Scores of rows' labels under Gaussian weights, such as expected log-probabilities, and their derivatives.
+r"""The sum over rows of a score of the label under Gaussian weights, and its derivatives.
 
 With whitened features :math:`\phi(x) = (L^{-1}k(Z, x), c)`, the last of them a constant, and weights
-:math:`w_l \sim \mathcal{N}(m_l, S_l)`,
+:math:`w_l \sim \mathcal{N}(m_l, S_l)`, the sum is
 
 .. math::
     \mathcal{E} &= \sum_iw_i\,e\big(y_i;\; \mu_i,\, s_i + r_i\big), \qquad
     \mu_{il} = \phi_i^\top m_l, \quad s_{il} = \phi_i^\top S_l\phi_i, \quad
     r_i = k(x_i, x_i) - |L^{-1}k(Z, x_i)|^2,
 
-where the score :math:`e` may be :math:`\mathbb{E}\log p(y_i \mid f_i)` of latents with these means and variances; or
-each row's own observation is taken out of :math:`\mu_i, s_i` first. With the derivatives :math:`g_{il}, h_{il}` and
-:math:`\rho_i` by means, variances and :math:`r_i`,
+where the score :math:`e` may be :math:`\mathbb{E}\log p(y_i \mid f_i)` of latents with these means and variances. For
+leave-one-out, each row's own observation is first taken out of :math:`\mu_i, s_i`. With the derivatives
+:math:`g_{il}, h_{il}` and :math:`\rho_i` by means, variances and :math:`r_i`,
 
 .. math::
     \bar m_l &= \Phi^\top g_l, \qquad \bar S_l = H_l = \Phi^\top\mathrm{diag}(h_l)\Phi, \\
@@ -18,7 +18,7 @@ each row's own observation is taken out of :math:`\mu_i, s_i` first. With the de
     \bar k(x_i, x_i) = \rho_i, \qquad
     \bar L = -\mathrm{tril}\Big(L^{-\top}\sum_i\bar\phi_i\phi_i^\top\Big),
 
-where the last :math:`\phi_i` of :math:`\bar\phi_i`, and both of :math:`\bar L`, are without the constant.
+where the last :math:`\phi_i` of :math:`\bar\phi_i` and both factors of :math:`\bar L` leave the constant out.
 """
 
 import math
@@ -30,21 +30,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gaussify._numerics import Map, product
-from gaussify.gp._cross import CrossKernel
-from gaussify.gp._objective import SortedRows
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.objectives._cross import CrossKernel
 from gaussify.likelihoods import ClassLikelihood, PseudoTargets
 from gaussify.posterior import leave_one_out
 
-_ELEMENTS = 1 << 20  # of the features of a chunk, for every latent: they stay in the cache, and leave work for threads
+_ELEMENTS = 1 << 20  # features of a chunk times latents: they stay in the cache, and leave work for several threads
 
 _LEAST_VARIANCE = 1e-12
 
 RowScore = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Of labels (n,), for means and variances (n, l) of latents: the expected log-probability, or another number each."""
+"""Maps means and variances (n, l) of latents and labels (n,) to a score (n,), such as the expected log-probability."""
 
 
 def sampled_expectation(likelihood: ClassLikelihood, n_samples: int, seed: int) -> RowScore:
-    """Return the average over samples of the latents, the same for every call, in place of an integral.
+    """Return the score that averages log-probabilities over samples of the latents, drawn once for all calls.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def sampled_expectation(likelihood: ClassLikelihood, n_samples: int, seed: int) 
 
 
 def log_predictive(likelihood: ClassLikelihood, n_samples: int | None = None, seed: int = 0) -> RowScore:
-    r"""Return the score :math:`\log\mathbb{E}\,p(y \mid f)`, by quadrature or with so many samples of the latents.
+    r"""Return the score :math:`\log\mathbb{E}\,p(y \mid f)`, by quadrature or by averaging ``n_samples`` draws.
 
     Examples
     --------
@@ -84,28 +84,28 @@ def log_predictive(likelihood: ClassLikelihood, n_samples: int | None = None, se
 
 
 def _sampled(mean: Tensor, variance: Tensor, n_samples: int, seed: int) -> Float[Tensor, "s n l"]:
-    """Samples of latents by the same noise for every call."""
+    """Draw samples of latents, with the same noise in every call."""
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn((n_samples, *mean.shape), generator=generator, dtype=mean.dtype)
-    # at a variance of zero its root has no derivative
+    # The root has no derivative at a variance of zero.
     return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * noise
 
 
 def tempered(score: RowScore, temperature: float) -> RowScore:
-    """Return the score for latents that are divided by a temperature.
+    """Return the score of latents that are divided by a temperature.
 
     Examples
     --------
     >>> from gaussify import SoftmaxLikelihood
     >>> expected = tempered(SoftmaxLikelihood(2).expected_log_prob, 2.0)
-    >>> expected(torch.tensor([[4.0, 2.0]]), torch.zeros(1, 2), torch.tensor([0]))  # as of 2 and 1
+    >>> expected(torch.tensor([[4.0, 2.0]]), torch.zeros(1, 2), torch.tensor([0]))  # the score of 2 and 1
     tensor([-0.3133])
     """
     return lambda mean, variance, labels: score(mean / temperature, variance / temperature**2, labels)
 
 
 class Expectation(NamedTuple):
-    """The sum of scores of rows, and its derivatives.
+    """The sum of the scores of rows, and its derivatives.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class Expectation(NamedTuple):
     outer: Float[Tensor, "m m"]
     r""":math:`\sum_i\bar\phi_i\phi_i^\top`, without the constant."""
     by_targets: Float[Tensor, "2 c l"]
-    """By means and variances of observations that are taken out; of what the weights are learnt from, nothing."""
+    """By mean and variance of the observations that are left out; the weights count as given."""
 
 
 def accumulate_expectation(
@@ -136,28 +136,30 @@ def accumulate_expectation(
     left_out: PseudoTargets | None = None,
     learns: bool = True,
 ) -> Expectation:
-    r"""Return the sum of scores, and let ``cross`` take its gradient, but for what goes through L; n l m² in time.
+    r"""Return the sum of scores in n l m² operations, and hand its gradient by k(Z, x) and k(x, x) to ``cross``.
+
+    The caller adds the gradient through L, which follows from ``outer``.
 
     Parameters
     ----------
     cross : CrossKernel
-        Of the inducing points.
+        Kernel between rows and inducing points.
     inverse : tensor of shape (m, m)
         :math:`L^{-1}`.
     rows : SortedRows
-        Weighted.
+        Rows and their weights.
     mean, covariance : tensors of shape (l, m + 1) and (l, m + 1, m + 1)
-        Of the weights.
+        Mean and covariance of the weights.
     score : callable
-        Of labels, given latents.
+        Score of labels given latents.
     constant : float
         The last feature.
     over : callable
-        Applies a function to some rows at a time, perhaps in several threads.
+        Map over chunks of rows, which may run in several threads.
     left_out : PseudoTargets, optional
-        Target table, if each row is to be scored without its own observation.
+        Target table, if each row is scored without its own observation.
     learns : bool
-        Whether kernel or inducing points want a gradient.
+        Whether kernel or inducing points require a gradient.
     """
     m = len(inverse)
 
@@ -201,7 +203,7 @@ def _scored(
     score: RowScore,
     left_out: PseudoTargets | None,
 ) -> tuple[float, Tensor, Tensor, Tensor, Float[Tensor, "2 c l"]]:
-    """The sum of scores, and its derivatives by mean, variance, unexplained variance and target table."""
+    """Return the sum of scores, and its derivatives by mean, variance, unexplained variance and target table."""
     by_targets = mean.new_zeros(2, rows.n_classes, mean.shape[1])
     inputs = [own.requires_grad_() for own in (mean, variance, left)]
     if left_out is not None:
@@ -216,9 +218,9 @@ def _scored(
 
 
 def _weighted_gram(features: Float[Tensor, "n e"], weight: Float[Tensor, " n"]) -> Float[Tensor, "e e"]:
-    """The Gram matrix of rows with weights that are mostly negative."""
+    """Return the Gram matrix of rows whose weights are mostly negative."""
     halfway = weight.clamp_max(0.0).neg().sqrt()[:, None] * features
-    gram = product(halfway.mT, halfway).neg_()  # a matrix times its own transpose, in half of the time
+    gram = product(halfway.mT, halfway).neg_()  # a matrix times its own transpose takes half the time
     positive = weight > 0.0
     if positive.any():
         few = features[positive]
@@ -227,7 +229,7 @@ def _weighted_gram(features: Float[Tensor, "n e"], weight: Float[Tensor, " n"]) 
 
 
 def _chunks(rows: SortedRows, n_weights: int) -> list[SortedRows]:
-    """Split rows evenly, whatever the number of threads, so that results do not depend on it."""
+    """Split rows into chunks of a size that does not depend on the number of threads, so neither does the result."""
     n_chunks = -(-len(rows.labels) * n_weights // _ELEMENTS)
     parts = (part.chunk(n_chunks) for part in (rows.features, rows.labels, rows.weight))
     return [SortedRows(X, labels, weight, rows.n_classes) for X, labels, weight in zip(*parts, strict=True)]

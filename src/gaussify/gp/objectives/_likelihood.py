@@ -1,24 +1,25 @@
-r"""What the exact likelihood says about the posterior of the Gaussian model: a bound, and each row given all others.
+r"""Objectives with the class likelihood itself: a bound on its evidence, and each row given all others.
 
-The posterior of the sparse Gaussian model, :math:`q(w_l) = \mathcal{N}(m_l, P_l)` with :math:`P_l = B_l^{-1}` and
-:math:`m_l = P_lb_l` as in :mod:`gaussify.gp._collapsed`, stands in for that of the exact likelihood. As a variational
-family it gives a bound on the evidence of the exact model (paper, appendix B):
+The posterior of the matched Gaussian model is :math:`q(w_l) = \mathcal{N}(m_l, P_l)`, with :math:`P_l = B_l^{-1}` and
+:math:`m_l = P_lb_l` as in :mod:`gaussify.gp.objectives._collapsed`. As a variational family it gives a bound on the
+evidence of the model with the softmax or logistic likelihood (paper, appendix B):
 
 .. math:: \mathcal{L} = \sum_i\mathbb{E}_q\log p(y_i \mid f_i)
     - \sum_l\mathrm{KL}\big(q(w_l)\,\|\,\mathcal{N}(0, I)\big).
 
-Constant means are the weights of one more feature, :math:`\sqrt{V}` for every row.
+A constant mean is the weight of one more feature, :math:`\sqrt{V}` for every row.
 
-Whatever the targets are, this is a bound of the same evidence: bounds of different ``alpha_eps`` can be compared, and
-``alpha_eps`` be learnt. The same holds for the log-likelihood of each row given all others, where :math:`q_{-i}` is the
-posterior without the observation of row i, in closed form (:func:`~gaussify.posterior.leave_one_out`):
+Whatever the targets are, this bounds the same evidence. So bounds of different ``alpha_eps`` can be compared, and
+``alpha_eps`` can be learnt. The same holds for the log-likelihood of each row given all others. There
+:math:`q_{-i}` is the posterior without the observation of row i, in closed form
+(:func:`~gaussify.posterior.leave_one_out`):
 
 .. math:: \mathcal{L}_- = \sum_i\log\mathbb{E}_{q_{-i}}p(y_i \mid f_i).
 
-All rows enter q by their statistics; the sum is over all rows or over a sample of them, as it takes K M² for each.
-With :math:`g_l, H_l` and :math:`\bar\phi_i` as in :mod:`gaussify.gp._expectation`,
-:math:`u_l = \Phi^\top g_l - \delta m_l`, :math:`a_l = P_lu_l`, and :math:`\delta` one for the bound and zero for the
-other,
+All rows enter q through their statistics. The sum costs K M² for each row, so it runs over all rows or over a sample.
+Let :math:`g_l, H_l` and :math:`\bar\phi_i` be as in :mod:`gaussify.gp.objectives._expectation`, let :math:`\delta` be
+one for the bound and zero for the other objective, :math:`u_l = \Phi^\top g_l - \delta m_l` and :math:`a_l = P_lu_l`.
+Then
 
 .. math::
     \bar b_l &= a_l, \qquad
@@ -27,10 +28,9 @@ other,
     \bar L = -\mathrm{tril}\Big(L^{-\top}\Big[\sum_l2\bar B_l(B_l - I) + a_lb_l^\top
     + \sum_i\bar\phi_i\phi_i^\top\Big]\Big).
 
-What is taken out of :math:`q_{-i}` adds to the derivatives by targets.
+The observations that are left out of :math:`q_{-i}` add to the derivatives by targets.
 """
 
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -38,127 +38,123 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._numerics import Map, product, solve_lower, stable_cholesky, worker_threads
-from gaussify.gp._collapsed import BoundGradient, SumOverLatents
-from gaussify.gp._cross import cross_kernel
-from gaussify.gp._expectation import Expectation, RowScore, accumulate_expectation
-from gaussify.gp._objective import RowPasses, SortedRows, factorise
+from gaussify._numerics import Map, product, solve_lower, stable_cholesky
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.objectives._collapsed import SumOverLatents
+from gaussify.gp.objectives._expectation import Expectation, RowScore, accumulate_expectation
+from gaussify.gp.objectives._passes import StatisticsGradient, row_passes
 from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior import ClassStatistics, leave_one_out, natural_parameters
 
 
-class ExactObjective(NamedTuple):
-    """An objective of the exact likelihood: a bound, or the log-likelihood of each row given all others.
+class LikelihoodObjective(NamedTuple):
+    """An objective with the class likelihood: the bound, or the log-likelihood of each row given all others.
 
     Examples
     --------
     >>> from gaussify import SoftmaxLikelihood
-    >>> ExactObjective(SoftmaxLikelihood(3).expected_log_prob).leaves_out
+    >>> LikelihoodObjective(SoftmaxLikelihood(3).expected_log_prob).leaves_out
     False
     """
 
     score: RowScore
-    """Expected log-probabilities, of which divergences are taken off; or logarithms of expected probabilities."""
+    """Expected log-probabilities for the bound, else logarithms of expected probabilities."""
     leaves_out: bool = False
-    """Whether it is the second: each row's own observation is taken out of its latents, and nothing off."""
+    """False for the bound, which subtracts divergences; True to leave each row out of its own latents instead."""
 
 
-def accumulate_objective(
+def accumulate_likelihood_objective(
     kernel: Kernel,
     inducing_points: Float[Tensor, "m d"],
     rows: SortedRows,
     table: PseudoTargets,
-    objective: ExactObjective,
+    objective: LikelihoodObjective,
     *,
     constant_variance: float,
     sample: Int[Tensor, " b"] | None = None,
 ) -> float:
-    """Return the objective, and add its gradient to ``.grad`` of all that requires one, through the table as well.
+    """Return the objective, and add its gradient to ``.grad`` of kernel, inducing points and whatever made the table.
 
     Parameters
     ----------
     kernel : gpytorch.kernels.Kernel
-        Shared by all latents.
+        Kernel that all latents share.
     inducing_points : tensor of shape (m, d)
-        Z; learnt if it requires a gradient.
+        Inducing points Z; they are learnt if they require a gradient.
     rows : SortedRows
         All rows.
     table : PseudoTargets
-        What each class observes of each latent.
-    objective : ExactObjective
-        Of the exact likelihood.
+        Mean and variance that each class gives every latent.
+    objective : LikelihoodObjective
+        The bound, or leave-one-out.
     constant_variance : float
-        Of constant means, a priori.
+        Prior variance of constant means.
     sample : tensor of int, optional
-        Places, in increasing order, of the rows that the sum is taken of, which then stand for all.
+        Places, in increasing order, of the rows that the sum runs over; they stand for all rows.
     """
     some, scale = (rows, 1.0) if sample is None else (rows.take(sample), len(rows.labels) / len(sample))
     targets, constant = PseudoTargets(*(part.detach() for part in table)), constant_variance**0.5
-    cross = cross_kernel(kernel, inducing_points)
-    with worker_threads() if cross.in_threads else nullcontext(map) as over:
-        L = factorise(kernel, inducing_points)
-        passes = RowPasses(cross, rows, L.detach(), over)
+    with row_passes(kernel, inducing_points, rows) as passes:
         statistics = with_constant(passes.sum_up().rows, constant)
-        q = _weights(statistics, targets, over)
+        q = _weights(statistics, targets, passes.over)
         expectation = accumulate_expectation(
-            cross,
+            passes.cross,
             passes.inverse,
             some,
             q.mean,
             q.covariance,
             lambda *latents: scale * objective.score(*latents),
             constant=constant,
-            over=over,
+            over=passes.over,
             left_out=targets if objective.leaves_out else None,
         )
         is_bound = not objective.leaves_out
-        gradient = _gradient(statistics, targets, constant, q, expectation, passes.inverse, over, is_bound=is_bound)
+        gradient = _gradient(
+            statistics, targets, constant, q, expectation, passes.inverse, passes.over, is_bound=is_bound
+        )
         passes.pull_back(gradient.by_statistics)
-        if L.requires_grad:
-            L.backward(gradient.by_statistics.by_factor)
     if any(part.requires_grad for part in table):
         torch.autograd.backward(list(table), list(gradient.by_table))
-    return gradient.by_statistics.value
+    return _value(q, expectation, objective)
 
 
 @torch.no_grad()
-def objective_value(
+def likelihood_objective_value(
     kernel: Kernel,
     inducing_points: Float[Tensor, "m d"],
     rows: SortedRows,
     table: PseudoTargets,
-    objective: ExactObjective,
+    objective: LikelihoodObjective,
     *,
     constant_variance: float,
 ) -> float:
-    """Return the objective alone, as of :func:`accumulate_objective` over all rows."""
-    cross, constant = cross_kernel(kernel, inducing_points), constant_variance**0.5
-    with worker_threads() if cross.in_threads else nullcontext(map) as over:
-        passes = RowPasses(cross, rows, factorise(kernel, inducing_points), over)
-        q = _weights(with_constant(passes.sum_up().rows, constant), table, over)
+    """Return the value of :func:`accumulate_likelihood_objective` over all rows, without a gradient."""
+    constant = constant_variance**0.5
+    with row_passes(kernel, inducing_points, rows) as passes:
+        q = _weights(with_constant(passes.sum_up().rows, constant), table, passes.over)
         expectation = accumulate_expectation(
-            cross,
+            passes.cross,
             passes.inverse,
             rows,
             q.mean,
             q.covariance,
             objective.score,
             constant=constant,
-            over=over,
+            over=passes.over,
             left_out=table if objective.leaves_out else None,
             learns=False,
         )
-    return expectation.value if objective.leaves_out else expectation.value - q.divergence
+    return _value(q, expectation, objective)
 
 
-def dense_objective(
+def dense_likelihood_objective(
     covariance: Float[Tensor, "n n"],
     labels: Int[Tensor, " n"],
     table: PseudoTargets,
-    objective: ExactObjective,
+    objective: LikelihoodObjective,
     weight: Float[Tensor, " n"],
 ) -> Float[Tensor, ""]:
-    r"""Return the objective for exact Gaussian processes, with its graph.
+    r"""Return the objective for exact Gaussian processes, differentiable.
 
     With :math:`A_l = K + D_l`, :math:`\alpha_l = A_l^{-1}y_l` and :math:`D_l = \mathrm{diag}(v_l/w)`, a row has the
     latent mean :math:`y - v\alpha` and variance :math:`v - v^2[A^{-1}]_{ii}`, and
@@ -169,13 +165,13 @@ def dense_objective(
     Parameters
     ----------
     covariance : tensor of shape (n, n)
-        Of the latents at the rows, constant means included.
+        Prior covariance of the latents at the rows, constant means included.
     labels, weight : tensors of shape (n,)
-        Of the rows.
+        Labels and weights of the rows.
     table : PseudoTargets
-        What each class observes of each latent.
-    objective : ExactObjective
-        Of the exact likelihood.
+        Mean and variance that each class gives every latent.
+    objective : LikelihoodObjective
+        The bound, or leave-one-out.
 
     Examples
     --------
@@ -183,12 +179,12 @@ def dense_objective(
     >>> def one(mean, variance, labels):
     ...     return torch.ones(len(labels))
     >>> rows = torch.tensor([0, 1]), table
-    >>> dense_objective(torch.eye(2), *rows, ExactObjective(one), torch.ones(2))  # 2 - (log 2 - 1/2 + 1/4)
+    >>> dense_likelihood_objective(torch.eye(2), *rows, LikelihoodObjective(one), torch.ones(2))  # 2 - (log 2 - 1/2 + 1/4)
     tensor(1.5569)
     >>> def squared(mean, variance, labels):
     ...     return mean[:, 0].square()
     >>> covariance = torch.tensor([[1.0, 0.5], [0.5, 1.0]])  # of which half of 1/2 is what one tells the other
-    >>> dense_objective(covariance, *rows, ExactObjective(squared, leaves_out=True), torch.ones(2))
+    >>> dense_likelihood_objective(covariance, *rows, LikelihoodObjective(squared, leaves_out=True), torch.ones(2))
     tensor(0.1250)
     """
     mean, variance, divergence = _dense_latents(covariance, labels, table, weight)
@@ -202,7 +198,7 @@ def dense_objective(
 def _dense_latents(
     covariance: Float[Tensor, "n n"], labels: Int[Tensor, " n"], table: PseudoTargets, weight: Float[Tensor, " n"]
 ) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"], Float[Tensor, ""]]:
-    """Means and variances of rows, and the divergence of all latents."""
+    """Return means and variances of the latents of rows, and the divergence summed over latents."""
     mean, variance, divergence = [], [], covariance.new_zeros(())
     for y, v in zip(table.mean.T[:, labels], table.variance.T[:, labels] / weight, strict=True):
         factor = stable_cholesky(covariance + torch.diag(v))
@@ -216,7 +212,7 @@ def _dense_latents(
 
 
 def with_constant(statistics: ClassStatistics, constant: float) -> ClassStatistics:
-    """Return the statistics of rows with one more feature, the same number for all.
+    """Return the statistics of rows with one more feature, which is the same for all rows.
 
     Examples
     --------
@@ -232,7 +228,7 @@ def with_constant(statistics: ClassStatistics, constant: float) -> ClassStatisti
 
 
 class _Posterior(NamedTuple):
-    """The variational posterior of all latents' weights."""
+    """The posterior q of all latents' weights."""
 
     mean: Float[Tensor, "l d"]
     covariance: Float[Tensor, "l d d"]
@@ -262,10 +258,14 @@ def _weights(statistics: ClassStatistics, table: PseudoTargets, over: Map) -> _P
 
 
 class _Gradient(NamedTuple):
-    """Of either objective by statistics and the factor L, and by targets."""
+    """Derivatives of either objective."""
 
-    by_statistics: BoundGradient
+    by_statistics: StatisticsGradient
     by_table: PseudoTargets
+
+
+def _value(q: _Posterior, expectation: Expectation, objective: LikelihoodObjective) -> float:
+    return expectation.value if objective.leaves_out else expectation.value - q.divergence
 
 
 def _gradient(
@@ -300,11 +300,9 @@ def _gradient(
     weight = 1.0 / table.variance
     along = statistics.feature_sum @ a.mT  # a^T s, (c, l)
     by_weight = torch.einsum("lij,cij->cl", by_precision, statistics.gram) + table.mean * along
-    # the constant makes the sum of rows an edge of their Gram matrix
+    # With a constant feature, the sum of the rows is an edge of their Gram matrix.
     by_sum = (weight * table.mean) @ a[:, :m] + 2.0 * constant * weight @ by_precision[:, :m, m]
-    by_statistics = BoundGradient(
-        expectation.value - delta * q.divergence,
-        q.mean[:, m] * constant,
+    by_statistics = StatisticsGradient(
         by_sum @ inverse,
         by_gram.total(),
         torch.zeros_like(statistics.count),

@@ -1,37 +1,33 @@
-"""Choosing how labels become Gaussians by how well left-out rows are predicted: alpha_eps, method and temperature."""
+"""How well latents predict labels, and the temperature that makes them predict best."""
 
 import math
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod
+from gaussify.likelihoods import ClassLikelihood
 
-ALPHA_GRID = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-FIRST_ALPHA = 0.1
-MOST_ATTEMPTS = 1 + max(ALPHA_GRID.index(FIRST_ALPHA), len(ALPHA_GRID) - ALPHA_GRID.index(FIRST_ALPHA))  # of a method
-_PROBABILITIES = 30_000  # rows x classes that a criterion is computed on
-_LATTICE, LAST_PLACE = 0.1, 39  # of log-temperatures
-_Candidate = TypeVar("_Candidate")
+_PROBABILITIES = 30_000  # at most so many rows x classes enter a criterion
+_LATTICE, LAST_PLACE = 0.1, 39  # step of the lattice of log-temperatures, and its last point on either side
 
 
 class Criterion(StrEnum):
-    """What ``alpha_eps``, ``method`` and ``temperature`` are chosen by."""
+    """The score that the best ``alpha_eps``, ``method`` and ``temperature`` maximise."""
 
     LEAVE_ONE_OUT = "leave-one-out"
-    """Predictive log-likelihood of each row from all others, in closed form."""
+    """Predictive log-likelihood of each row given all others, in closed form."""
     TRAINING = "training"
-    """Log-likelihood of the rows that were learnt from: the paper's."""
+    """Log-likelihood of the training rows, as in the paper."""
 
 
 class LabelledRows(NamedTuple):
-    """Rows that a criterion is computed on."""
+    """Rows on which a criterion is computed."""
 
     features: Float[Tensor, "n d"]
     labels: Int[Tensor, " n"]
@@ -39,49 +35,8 @@ class LabelledRows(NamedTuple):
 
     @property
     def share(self) -> Float[Tensor, " n"]:
-        """Weights that sum to one."""
+        """The weights, scaled to sum to one."""
         return self.weight / self.weight.sum()
-
-
-def best_label_choice(
-    attempt: Callable[[LikelihoodMethod, Float[Tensor, "*c"]], _Candidate],
-    score: Callable[[_Candidate], float],
-    methods: Sequence[LikelihoodMethod],
-    alpha_eps: Float[Tensor, "*c"] | None,
-) -> _Candidate:
-    """Return the best attempt over methods and, where it is not given, alpha_eps.
-
-    For each method, alpha_eps goes from 0.1 down a grid while the score improves; if it never did, up.
-
-    Examples
-    --------
-    >>> def attempt(method, alpha_eps):
-    ...     return method.value, alpha_eps.item()
-    >>> best_label_choice(attempt, lambda choice: -abs(choice[1] - 0.01), [LikelihoodMethod.MOMENT], None)
-    ('moment', 0.01)
-    """
-
-    def best_of(method: LikelihoodMethod) -> _Candidate:
-        if alpha_eps is not None or method is LikelihoodMethod.GAUSS:  # which has no alpha_eps
-            return attempt(method, as_alpha(FIRST_ALPHA) if alpha_eps is None else alpha_eps)
-        first = ALPHA_GRID.index(FIRST_ALPHA)
-        best = start = attempt(method, as_alpha(ALPHA_GRID[first]))
-        for way in (ALPHA_GRID[first - 1 :: -1], ALPHA_GRID[first + 1 :]):
-            for value in way:
-                candidate = attempt(method, as_alpha(value))
-                if score(candidate) <= score(best):
-                    break
-                best = candidate
-            if best is not start:
-                break
-        return best
-
-    return max(map(best_of, methods), key=score)
-
-
-def as_alpha(value: float) -> Float[Tensor, ""]:
-    """Return a concentration as a tensor."""
-    return torch.tensor(value, dtype=torch.float64)
 
 
 def best_temperature(
@@ -96,11 +51,24 @@ def best_temperature(
 ) -> float:
     r"""Return the temperature T whose latents :math:`(m/T, s/T^2)` give the labels the largest probability.
 
-    A standard normal prior on :math:`\log T`, worth less than one row, keeps it finite where a few rows are separable.
-    The loss is followed downhill on a lattice of ten points to a factor of e, from 0.02 to 50; T is the vertex of the
-    parabola through the best three, which, unlike a point where a search happened to stop, moves with the data as
-    smoothly as the loss itself while the best point stays. Most of the way is gone with rough probabilities, which cost
-    a fraction of exact ones; with ``rough`` all of it. With ``of_means`` variances are left alone.
+    A standard normal prior on :math:`\log T`, worth less than one row, keeps T finite where a few rows are separable.
+    The search walks downhill on a lattice of temperatures from 0.02 to 50, ten points for each factor of e. T is the
+    vertex of the parabola through the best point and its neighbours. So T changes as smoothly with the data as the loss
+    does, for as long as the best point stays. Mean-field probabilities, which cost a fraction of the quadrature, lead
+    most of the way.
+
+    Parameters
+    ----------
+    likelihood : ClassLikelihood
+        Turns latents into probabilities.
+    mean, variance : tensors of shape (n, l)
+        Latents of the rows.
+    labels, weight : tensors of shape (n,)
+        Labels and weights of the rows.
+    rough : bool
+        Whether mean-field probabilities lead all the way.
+    of_means : bool
+        Whether T divides the means alone, and leaves the variances as they are.
 
     Examples
     --------
@@ -137,7 +105,7 @@ def best_temperature(
 
 
 def _walk(loss: Callable[[int], float], start: int, steps: Sequence[int]) -> int:
-    """Follow the loss downhill on the lattice, in steps that become smaller."""
+    """Return the lowest point that is reached downhill on the lattice, with ever smaller steps."""
     best = start
     for step in steps:
         while True:
@@ -152,7 +120,7 @@ def _walk(loss: Callable[[int], float], start: int, steps: Sequence[int]) -> int
 def mean_nll(
     likelihood: ClassLikelihood, mean: Tensor, variance: Tensor, labels: Tensor, weight: Tensor, temperature: float
 ) -> float:
-    """Mean negative log-likelihood of a row."""
+    """Return the mean negative log-likelihood of a row."""
     probs = likelihood.predict_proba(mean / temperature, variance / temperature**2)
     own = probs.gather(1, labels[:, None])[:, 0].clamp_min(torch.finfo(probs.dtype).tiny)
     return -float((weight * own.log()).sum() / weight.sum())
@@ -161,7 +129,7 @@ def mean_nll(
 def _rough_nll(
     likelihood: ClassLikelihood, mean: Tensor, variance: Tensor, labels: Tensor, weight: Tensor, temperature: float
 ) -> float:
-    r"""The same by the mean-field probability of the label alone, against each other class in turn.
+    r"""Return the mean negative log-likelihood by the mean-field probability of the label.
 
     .. math:: p_y \approx 1 \Big/ \sum_j \exp\frac{m_j - m_y}{\sqrt{1 + \pi(v_j + v_y)/8}}
     """
@@ -177,10 +145,10 @@ def _rough_nll(
 
 
 def most_rows(n_classes: int) -> int:
-    """Return on how many rows a criterion is computed, at most: fewer where each has many classes."""
+    """Return the largest number of rows that a criterion is computed on, which falls with the number of classes."""
     return max(100, _PROBABILITIES // n_classes)
 
 
 def is_usable(rows: LabelledRows) -> bool:
-    """Return whether rows say anything about calibration: a handful, of two classes."""
+    """Return whether there are enough rows to calibrate with: a weight of eight, and two classes."""
     return float(rows.weight.sum()) >= 8.0 and bool((rows.labels != rows.labels[0]).any())

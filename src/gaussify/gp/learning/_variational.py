@@ -1,29 +1,29 @@
-r"""Stochastic variational inference of the exact model: what matching stands beside, and a good start for.
+r"""Stochastic variational inference with the class likelihood: a reference for matching, which can also start from it.
 
-With inducing points Z, :math:`LL^\top = k(Z, Z)` and whitened features :math:`\phi(x) = (L^{-1}k(Z, x), 1)`, the last
-of which is for constant means, every latent has weights of its own with a free Gaussian,
-:math:`q(w_l) = \mathcal{N}(m_l, S_l)`, beside the prior :math:`p(w_l) = \mathcal{N}(0, \mathrm{diag}(1, \dots, 1, V))`.
-All parameters maximise the bound on the evidence [1]_
+With inducing points Z and :math:`LL^\top = k(Z, Z)`, the whitened features are :math:`\phi(x) = (L^{-1}k(Z, x), 1)`;
+the last one is for the constant mean. The weights of every latent have the prior
+:math:`p(w_l) = \mathcal{N}(0, \mathrm{diag}(1, \dots, 1, V))` and a free Gaussian
+:math:`q(w_l) = \mathcal{N}(m_l, S_l)`. All parameters maximise the bound on the evidence [1]_
 
 .. math::
     \mathcal{L} &= \sum_iw_i\,\mathbb{E}_q\log p(y_i \mid f_i/T) - \sum_l\mathrm{KL}\big(q(w_l)\,\|\,p(w_l)\big), \\
     f_{il} & \sim \mathcal{N}\big(\phi_i^\top m_l,\; r_i + \phi_i^\top S_l\phi_i\big), \quad
     r_i = k(x_i, x_i) - |L^{-1}k(Z, x_i)|^2,
 
-on minibatches that stand for all rows. The temperature T is one, or that of a matched model, which is so taken over
-exactly, whatever its kernel. With derivatives :math:`g_{il}, h_{il}` of the expectation by means and variances of
+on minibatches that stand for all rows. The temperature T is one, or that of a matched model to start from. With
+derivatives :math:`g_{il}, h_{il}` of the expectation by means and variances of
 latents and :math:`H_l = \Phi^\top\mathrm{diag}(h_l)\Phi`, a natural gradient step of length :math:`\rho` is [2]_
 
 .. math::
     S_l^{-1} & \leftarrow (1 - \rho)\,S_l^{-1} + \rho\,\big(\mathrm{diag}(1, \dots, 1, V)^{-1} - 2H_l\big), \\
     S_l^{-1}m_l & \leftarrow (1 - \rho)\,S_l^{-1}m_l + \rho\,\big(\Phi^\top g_l - 2H_lm_l\big).
 
-So each row is a Gaussian observation of every latent, of precision :math:`-2h_{il}` and mean
-:math:`\phi_i^\top m_l + g_{il}/(-2h_{il})`. Matching has such observations too: one for each class, in closed form and
-once. Here each row has its own, and they change as q does.
+So each row is a Gaussian observation of every latent, with precision :math:`-2h_{il}` and mean
+:math:`\phi_i^\top m_l + g_{il}/(-2h_{il})`. Matching makes such observations once, in closed form, one for each class.
+Here each row has its own, and they change with q.
 
-Kernel parameters and inducing points follow Adam (:mod:`gaussify.gp._expectation` has the derivatives); q, being
-whitened, stays as they move.
+Adam moves kernel parameters and inducing points (:mod:`gaussify.gp.objectives._expectation` has the derivatives). As q
+is whitened, it stays the same when they move.
 
 References
 ----------
@@ -47,18 +47,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gaussify._numerics import product, worker_threads
-from gaussify.gp._cross import cross_kernel
-from gaussify.gp._expectation import Expectation, RowScore, accumulate_expectation, tempered
+from gaussify._numerics._optimise import Adam
+from gaussify.gp._fitted import FittedSparseGP
 from gaussify.gp._kernels import add_log_priors
-from gaussify.gp._models import InducingFeatures, Latents, SparseModel, SparsePosterior
-from gaussify.gp._objective import SortedRows, factorise
-from gaussify.gp._search import Adam
+from gaussify.gp._models import InducingFeatures, Latents, SparsePosterior
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.objectives._cross import cross_kernel
+from gaussify.gp.objectives._expectation import Expectation, RowScore, accumulate_expectation, tempered
+from gaussify.gp.objectives._passes import factorise
 from gaussify.likelihoods import PseudoTargets
-from gaussify.posterior import GaussianPosterior, GaussianPrior, NaturalParameters, condition, natural_parameters
+from gaussify.posterior import GaussianPosterior, GaussianPrior, NaturalParameters, condition
 
-# Of Adam, by the bound after a few hundred steps: of 0.02 to 0.1 on magic, digits and letter; of 0.01 to 0.1 on magic
+# Learning rates of Adam with the best bound after a few hundred steps, on magic, digits and letter, and on magic
 COLD_RATE, WARM_RATE = 0.1, 0.02
-_DECAY = 0.1  # of all rates, over a run
+_DECAY = 0.1  # factor by which all rates fall over a run
 _N_CHECKPOINTS = 50
 
 
@@ -68,11 +70,11 @@ class Optimizer(StrEnum):
     NATURAL = "natural"
     """Natural gradient steps, in closed form."""
     ADAM = "adam"
-    """Means, and triangular roots of covariances, by Adam, as kernel parameters and inducing points are."""
+    """Adam moves means and triangular roots of covariances, as it moves kernel parameters and inducing points."""
 
 
 class Start(NamedTuple):
-    """Where training begins.
+    """The state from which training starts.
 
     Examples
     --------
@@ -88,14 +90,14 @@ class Start(NamedTuple):
     points: Float[Tensor, "m d"]
     prior: GaussianPrior
     natural: NaturalParameters
-    """Of q, the prior left out."""
+    """Natural parameters of q, without the prior."""
     temperature: float
 
     @classmethod
     def cold(cls, kernel: Kernel, points: Float[Tensor, "m d"], table: PseudoTargets) -> "Start":
-        """Return the prior, broad enough for what ``table`` observes, but for constants, which begin at variance one.
+        """Return the prior as q, except that constant means start at variance one.
 
-        With their broad prior, latents would be so uncertain that the first steps did nothing but narrow it down.
+        With their broad prior, latents would be so uncertain that the first steps would only narrow it down.
         """
         prior = InducingFeatures.of(kernel, points).prior(table)
         n_latents, d = prior.mean.shape
@@ -105,40 +107,38 @@ class Start(NamedTuple):
         return cls(kernel, points, prior, natural, 1.0)
 
     @classmethod
-    def matched(cls, model: SparseModel, table: PseudoTargets, temperature: float) -> "Start":
-        """Return a matched model whose latents share a kernel, with its posterior and temperature."""
-        ((features,), (statistics,)) = model.features, model.statistics
-        natural = natural_parameters(statistics, table)
-        return cls(features.kernel, features.points, features.prior(table), natural, temperature)
+    def matched(cls, fitted: FittedSparseGP) -> "Start":
+        """Return the posterior and temperature of a matched model."""
+        return cls(fitted.kernel, fitted.points, fitted.prior, fitted.natural(), fitted.temperature)
 
 
 class TrainingSettings(NamedTuple):
-    """How to train."""
+    """Optimiser, minibatches and learning rates."""
 
     optimizer: Optimizer = Optimizer.NATURAL
     batch_size: int = 500
     learning_rate: float = COLD_RATE
-    """Of Adam, less after a matched model; 0 leaves kernel and inducing points where they begin."""
+    """Learning rate of Adam; 0 keeps kernel and inducing points."""
     natural_rate: float = 0.1
     """Length of natural gradient steps."""
     learn_inducing: bool = True
     seed: int = 0
-    """Of minibatches."""
+    """Seed of the minibatches."""
 
 
 class VariationalTrainer:
-    """A model in training, a minibatch at a time.
+    """A model that is trained one minibatch at a time.
 
     Parameters
     ----------
     rows : SortedRows
         All rows, scaled.
     expected_log_prob : callable
-        Of the exact likelihood.
+        Expected log-probability of labels by the class likelihood.
     start : Start
-        Where to begin; it stays as it is.
+        State from which training starts; it is not changed.
     settings : TrainingSettings
-        How to go on.
+        Optimiser, minibatches and learning rates.
 
     Examples
     --------
@@ -181,16 +181,16 @@ class VariationalTrainer:
 
     @property
     def latent_posterior(self) -> SparsePosterior:
-        """What gives the latents of any rows, not yet divided by the temperature."""
+        """The posterior of the latents of any rows, not yet divided by the temperature."""
         return SparsePosterior([InducingFeatures.of(self.kernel, self.points.detach())], [self.posterior])
 
     def step(self, share: float = 0.0) -> float:
-        """Learn from the next minibatch, and return what it says about the bound before the step.
+        """Learn from the next minibatch, and return its estimate of the bound before the step.
 
         Parameters
         ----------
         share : float
-            Of the run that is over: rates fall to a tenth until it is one.
+            Share of the run that is over; rates fall to a tenth until it is one.
         """
         decay = _DECAY**share
         self._adam.forget_gradients()
@@ -209,7 +209,7 @@ class VariationalTrainer:
         return expectation.value - divergence(posterior, self._prior)
 
     def bound(self, rows: SortedRows | None = None) -> float:
-        """Return the bound for all rows, or for others as they are weighted."""
+        """Return the bound for all training rows, or for other weighted rows."""
         rows = self._rows if rows is None else rows
         with torch.no_grad():
             expected = self._expected_log_prob(*self.latents(rows.features), rows.labels)
@@ -222,16 +222,16 @@ class VariationalTrainer:
 
 
 class Checkpoint(NamedTuple):
-    """How far training was."""
+    """Progress of training at one step."""
 
     step: int
     seconds: float
     bound: float
-    """Mean over the minibatches since the last checkpoint."""
+    """Mean bound of the minibatches since the last checkpoint."""
 
 
 def train(trainer: VariationalTrainer, n_steps: int, *, verbose: bool = False) -> list[Checkpoint]:
-    """Go so many steps, while rates fall to a tenth, and return some fifty checkpoints.
+    """Train for ``n_steps`` steps while rates fall to a tenth, and return about fifty checkpoints.
 
     If ``verbose``, print the bound about once a second.
     """
@@ -251,7 +251,7 @@ def train(trainer: VariationalTrainer, n_steps: int, *, verbose: bool = False) -
 
 
 def minibatches(rows: SortedRows, size: int, seed: int) -> Iterator[SortedRows]:
-    """Yield minibatches for ever, weighted to stand for all rows; in a round, none holds a row that another does.
+    """Yield minibatches forever, weighted to stand for all rows. Those of one round have no row in common.
 
     Examples
     --------
@@ -270,7 +270,7 @@ def minibatches(rows: SortedRows, size: int, seed: int) -> Iterator[SortedRows]:
 
 
 def divergence(q: GaussianPosterior, prior: GaussianPrior) -> float:
-    r"""Return the sum over latents of :math:`\mathrm{KL}(q\,\|\,p)`, for triangular roots.
+    r"""Return the sum over latents of :math:`\mathrm{KL}(q\,\|\,p)`; the roots of q must be triangular.
 
     .. math:: \tfrac12\sum_l\Big[\sum_j\frac{S_{jj} + (m_j - \mu_j)^2}{v_j} - d + \sum_j\log v_j - \log|S_l|\Big]
 
@@ -288,7 +288,7 @@ def divergence(q: GaussianPosterior, prior: GaussianPrior) -> float:
 
 
 def observations(expectation: Expectation, mean: Float[Tensor, "l e"]) -> NaturalParameters:
-    r"""Return the Gaussian observations that rows are where q has this mean, :math:`(-2H_l, \Phi^\top g_l - 2H_lm_l)`.
+    r"""Return the Gaussian observations that rows make if q has this mean, :math:`(-2H_l, \Phi^\top g_l - 2H_lm_l)`.
 
     Examples
     --------
@@ -310,7 +310,7 @@ def expectation_of_rows(
 ) -> Expectation:
     """Return the expectation, and add its gradient to ``.grad`` of inducing points and kernel parameters.
 
-    Where gradients are not enabled, points and kernel are taken as fixed.
+    If gradients are disabled, points and kernel are fixed.
     """
     cross, L = cross_kernel(kernel, points), factorise(kernel, points)
     inverse = torch.linalg.solve_triangular(L.detach(), torch.eye(len(points), dtype=points.dtype), upper=False)
@@ -334,7 +334,7 @@ def expectation_of_rows(
 
 
 def _concave(expected_log_prob: RowScore) -> RowScore:
-    """The same, without derivatives by variances above zero: rounding must not make a precision negative."""
+    """Return the score with derivatives by variances of at most zero: rounding must not make a precision negative."""
 
     def expected(mean: Tensor, variance: Tensor, labels: Tensor) -> Tensor:
         variance.register_hook(lambda h: h.clamp_max(0.0))
@@ -344,23 +344,23 @@ def _concave(expected_log_prob: RowScore) -> RowScore:
 
 
 class _Weights(ABC):
-    """The Gaussians of the weights as something to learn."""
+    """The Gaussians of the weights, and how they are learnt."""
 
     parameters: Sequence[Tensor] = ()
-    """What Adam is to move."""
+    """Parameters that Adam moves."""
 
     @property
     @abstractmethod
     def posterior(self) -> GaussianPosterior:
-        """As they are now."""
+        """The present Gaussians."""
 
     @abstractmethod
     def follow(self, expectation: Expectation, decay: float) -> None:
-        """Go a step, or leave the gradient of the bound for Adam to go one."""
+        """Take a step, or set the gradient of the bound with which Adam takes one."""
 
 
 class _NaturalWeights(_Weights):
-    """Follow natural gradients; natural parameters are what the prior adds to."""
+    """Natural gradient steps on the natural parameters without the prior."""
 
     def __init__(self, start: Start, rate: float) -> None:
         self._prior, self._natural, self._rate = start.prior, start.natural, rate
@@ -377,7 +377,7 @@ class _NaturalWeights(_Weights):
 
 
 class _RootWeights(_Weights):
-    r"""Follow gradients by means and by lower triangular roots, :math:`S = R^\top R`, their diagonals as logarithms.
+    r"""Gradients by means and lower triangular roots, :math:`S = R^\top R`, with logarithms of their diagonals.
 
     .. math:: \bar m = \Phi^\top g - \frac{m}{v}, \qquad \bar R = \mathrm{tril}\big(R(2H - \mathrm{diag}(v)^{-1})\big)
         + \mathrm{diag}(R)^{-1}.
@@ -404,5 +404,5 @@ class _RootWeights(_Weights):
         by_root = torch.stack([product(own, H) for own, H in zip(root, expectation.by_covariance, strict=True)])
         by_root = (2.0 * by_root - root / self._prior.variance).tril_()
         diagonal = by_root.diagonal(dim1=-2, dim2=-1)
-        diagonal.mul_(root.diagonal(dim1=-2, dim2=-1)).add_(1.0)  # by logarithms
+        diagonal.mul_(root.diagonal(dim1=-2, dim2=-1)).add_(1.0)  # derivatives by logarithms
         self._lower.grad = by_root
