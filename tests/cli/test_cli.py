@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from gaussify import __version__
 from gaussify.cli import _reproduce, app
-from gaussify.experiments import Experiment, _registry, all_experiments, read_records
+from gaussify.experiments import Experiment, all_experiments, read_records
+from gaussify.experiments._lab import _registry
 
 
 def invoke(*arguments):

@@ -1,0 +1,454 @@
+"""Running the tasks of an experiment so that a run can be killed, resumed and traced.
+
+A folder ``OUT/NAME/PRESET`` holds ``results.csv`` (the records, task after task), ``metadata.json`` (what
+made them, with one entry for each finished task), ``summary.csv`` and the figures. A task counts as done once
+its entry in ``metadata.json`` and all its rows are there; anything else is dropped and run again.
+"""
+
+import hashlib
+import json
+import platform
+import shutil
+import subprocess
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from gaussify._atomic import only_one
+from gaussify.exceptions import GaussifyError, InvalidArgumentError
+from gaussify.experiments._lab._bars import bars_in
+from gaussify.experiments._lab._registry import Experiment, Settings, Task, look_up
+from gaussify.experiments._lab._records import (
+    Record,
+    append_records,
+    column_names,
+    format_value,
+    read_records,
+    write_records,
+    write_text,
+)
+from gaussify.experiments._networks._training import remove_checkpoint, training_folder
+
+RESULTS, SUMMARY, METADATA = "results.csv", "summary.csv", "metadata.json"
+
+
+class TaskFailedError(GaussifyError, RuntimeError):
+    """At least one task of an experiment raised; the first error is the cause."""
+
+
+def run(
+    experiment: Experiment,
+    preset: str,
+    out: Path,
+    seed: int = 0,
+    *,
+    fresh: bool = False,
+    dataset: str | None = None,
+    console: Console | None = None,
+) -> Path:
+    """Run the tasks that are not done yet, and return the folder of the results.
+
+    Parameters
+    ----------
+    experiment, preset
+        What to run.
+    out
+        The folder under which ``NAME/PRESET`` is made.
+    seed
+        The seed from which, with the task, the seed of each task follows.
+    fresh
+        Remove what an earlier run left, checkpoints of networks too, instead of resuming it.
+    dataset
+        Run, and with ``fresh`` remove, only the tasks with this value in their column "dataset".
+    console
+        Where progress goes; standard error by default.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the folder holds results made with other settings or another seed.
+    GaussifyError
+        If what all tasks need is missing; nothing has been run or removed.
+    TaskFailedError
+        If tasks failed. The others have been run and kept.
+    """
+    folder = result_folder(experiment, preset, out)
+    settings = experiment.settings(preset)
+    tasks = experiment.tasks(settings)
+    _check_unique(experiment, tasks)
+    wanted = tasks if dataset is None else _tasks_of(experiment, preset, tasks, dataset)
+    console = console or Console(stderr=True)
+    with _alone_in(folder):
+        if fresh:
+            _check(experiment, settings)  # before anything is removed
+        if fresh and dataset is None:
+            _remove_results(folder)
+            shutil.rmtree(training_folder(experiment.name, settings), ignore_errors=True)
+        identity = {"experiment": experiment.name, "preset": preset, "settings": settings, "seed": seed}
+        log = _RunLog(folder, json.loads(json.dumps(identity)), tasks)
+        if fresh and dataset is not None:
+            log.forget(wanted)
+        pending = [task for task in wanted if not log.has(task)]
+        if pending:
+            if not fresh:
+                _check(experiment, settings)
+            choice = "" if dataset is None else f" --dataset {dataset}"
+            log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}{choice}")
+            _tell_differences(experiment, preset, console)
+            failures = _run_tasks(experiment, settings, pending, seed, log, console)
+            log.finish_session([task for task, _ in failures])
+            _raise_first(failures, n_done=len(wanted) - len(failures))
+        if all(log.has(task) for task in tasks):  # what a kill has left, and what tasks have shared
+            shutil.rmtree(training_folder(experiment.name, settings), ignore_errors=True)
+    return folder
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Make a folder, and keep other runs out of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(only_one(folder, waits=False))
+        except BlockingIOError as error:
+            raise GaussifyError(f"Another run writes to {folder}: wait for it, or choose another --out.") from error
+        yield
+
+
+def result_folder(experiment: Experiment, preset: str, out: Path) -> Path:
+    """Return the folder of an experiment's results, which need not be there yet."""
+    experiment.settings(preset)
+    return out / experiment.name / preset
+
+
+def load(folder: Path) -> list[Record]:
+    """Return the records that a run left in ``folder``."""
+    path = folder / RESULTS
+    if not path.exists():
+        raise InvalidArgumentError(f"There is no {RESULTS} in {folder} yet; run the experiment first.")
+    return read_records(path)
+
+
+def task_seed(seed: int, task: Task) -> int:
+    """Return the seed of a task: 32 bits that depend on ``seed`` and on the task, not on its place in a list.
+
+    Examples
+    --------
+    >>> task_seed(0, {"split": 1, "method": "moment"}) == task_seed(0, {"method": "moment", "split": 1})
+    True
+    >>> task_seed(0, {"split": 1}) == task_seed(0, {"split": 2})
+    False
+    """
+    return int.from_bytes(hashlib.sha256(f"{seed} {_key(task)}".encode()).digest()[:4], "big")
+
+
+class _RunLog:
+    """The two files of a run, ``results.csv`` and ``metadata.json``, kept in step."""
+
+    def __init__(self, folder: Path, identity: dict[str, Any], tasks: Sequence[Task]) -> None:
+        self._place = {_key(task): place for place, task in enumerate(tasks)}
+        self._results, self._metadata = folder / RESULTS, folder / METADATA
+        self._data: dict[str, Any] = identity | {
+            "n_tasks": len(tasks),
+            "sessions": [],
+            "tasks": [],
+            "failed": [],
+        }
+        self._columns: list[str] = []
+        if self._results.exists():
+            self._resume(folder, identity)
+        self._done = {_key(entry["task"]) for entry in self._data["tasks"]}
+
+    def has(self, task: Task) -> bool:
+        return _key(task) in self._done
+
+    def forget(self, tasks: Sequence[Task]) -> None:
+        """Drop the rows and the entries of these tasks."""
+        dropped = {_key(task) for task in tasks}
+        if self._done.isdisjoint(dropped):
+            return
+        whole = self._whole_tasks(read_records(self._results))
+        kept = [(entry, rows) for entry, rows in whole if _key(entry["task"]) not in dropped]
+        write_records(self._results, [row for _, rows in kept for row in rows])
+        self._data["tasks"] = [entry for entry, _ in kept]
+        self._columns = column_names(row for _, rows in kept for row in rows)
+        self._done -= dropped
+        self._save()
+
+    def start_session(self, command: str) -> None:
+        self._data["sessions"].append({"started": _now(), "finished": None, "command": command, **_environment()})
+        self._save()
+
+    def add(self, task: Task, seed: int, records: Sequence[Record], seconds: float) -> None:
+        # Rows first, entry second: a kill in between leaves rows without an entry, which _resume drops.
+        if new := [name for name in column_names(records) if name not in self._columns]:
+            earlier = read_records(self._results) if self._columns else []
+            write_records(self._results, [*earlier, *records])
+            self._columns += new
+        else:
+            append_records(self._results, records, self._columns)
+        entry = {"task": dict(task), "seed": seed, "rows": len(records), "seconds": round(seconds, 3)}
+        self._data["tasks"].append(entry)
+        self._done.add(_key(task))
+        self._save()
+
+    def finish_session(self, failed: Sequence[Task]) -> None:
+        self._data["failed"] = [dict(task) for task in failed]
+        self._data["sessions"][-1]["finished"] = _now()
+        self._sort()
+        self._save()
+
+    def _sort(self) -> None:
+        """Put tasks that failed once, and so came late, back into their place."""
+        by_place = self._by_place()
+        if by_place == self._data["tasks"]:
+            return
+        rows = {_key(entry["task"]): rows for entry, rows in self._whole_tasks(read_records(self._results))}
+        write_records(self._results, [row for entry in by_place for row in rows[_key(entry["task"])]])
+        self._data["tasks"] = by_place
+
+    def _by_place(self) -> list[dict[str, Any]]:
+        return sorted(self._data["tasks"], key=lambda entry: self._place[_key(entry["task"])])
+
+    def _resume(self, folder: Path, identity: dict[str, Any]) -> None:
+        remedy = "add --fresh to start over, or choose another --out."
+        if not self._metadata.exists():
+            raise InvalidArgumentError(f"{folder} holds {RESULTS} without {METADATA}; {remedy}")
+        try:
+            found = json.loads(self._metadata.read_text(encoding="utf-8"))
+        except json.JSONDecodeError:
+            raise InvalidArgumentError(f"{self._metadata} is damaged; {remedy}") from None
+        for name, value in identity.items():
+            if found[name] != value:
+                made_with = f"{name} {_short(found[name])}, not {_short(value)}"
+                raise InvalidArgumentError(f"{folder} holds results made with {made_with}; {remedy}")
+        if strange := [entry["task"] for entry in found["tasks"] if _key(entry["task"]) not in self._place]:
+            raise InvalidArgumentError(
+                f"{folder} holds results of a task that {identity['experiment']} no longer has "
+                f"({_words(strange[0])}); {remedy}"
+            )
+        self._data |= {"sessions": found["sessions"], "tasks": found["tasks"]}
+        whole = self._whole_tasks(read_records(self._results))
+        self._data["tasks"] = [entry for entry, _ in whole]
+        kept = [row for _, rows in whole for row in rows]
+        self._columns = column_names(kept)
+        if len(kept) < self._n_lines():
+            write_records(self._results, kept)
+
+    def _n_lines(self) -> int:
+        """Count the lines below the header, a half-written one included."""
+        return len(self._results.read_bytes().removesuffix(b"\n").split(b"\n")) - 1
+
+    def _whole_tasks(self, records: Sequence[Record]) -> list[tuple[dict[str, Any], list[Record]]]:
+        """The entries of tasks with their rows, up to the first whose rows are not all there.
+
+        Rows may be in their final order already, if a kill came before the entries were.
+        """
+        orders = self._data["tasks"], self._by_place()
+        return max((list(_with_rows(entries, records)) for entries in orders), key=len)
+
+    def _save(self) -> None:
+        seconds = sum(entry["seconds"] for entry in self._data["tasks"])
+        self._data["elapsed_seconds"] = round(seconds, 3)
+        write_text(self._metadata, json.dumps(self._data, indent=1) + "\n")
+
+
+def _with_rows(
+    entries: Sequence[dict[str, Any]], records: Sequence[Record]
+) -> Iterator[tuple[dict[str, Any], list[Record]]]:
+    start = 0
+    for entry in entries:
+        rows = list(records[start : start + entry["rows"]])
+        if len(rows) < entry["rows"] or not all(entry["task"].items() <= row.items() for row in rows):
+            return
+        yield entry, rows
+        start += entry["rows"]
+
+
+def _tell_differences(experiment: Experiment, preset: str, console: Console) -> None:
+    """Say what a preset does otherwise than "paper", before hours go into it."""
+    if differences := experiment.differences(preset):
+        console.print(f"Where the preset {preset} is not the preset paper:")
+        for name, (own, paper) in differences.items():
+            text = f"  {name}: {_setting(own, paper)} (paper: {_setting(paper, own)})"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _setting(value: object, other: object) -> str:
+    """In words, beside that of another preset."""
+    return "all" if value is None and isinstance(other, int) else json.dumps(value)
+
+
+def _run_tasks(
+    experiment: Experiment,
+    settings: Settings,
+    tasks: Sequence[Task],
+    seed: int,
+    log: _RunLog,
+    console: Console,
+) -> list[tuple[Task, Exception]]:
+    failures: list[tuple[Task, Exception]] = []
+    with _progress(console, experiment.name, len(tasks)) as report:
+        for task in tasks:
+            report(task, None)
+            own_seed = task_seed(seed, task)
+            torch.manual_seed(own_seed)  # so that code without its own generator repeats too
+            start = time.perf_counter()
+            try:
+                records = _records_of(experiment, settings, task, own_seed)
+            except Exception as error:  # a failure at night must not cost the tasks after it
+                failures.append((task, error))
+                console.print(f"[red]failed[/red] {escape(_failure(task, error))}", soft_wrap=True)
+                if not isinstance(error, GaussifyError):
+                    console.print(traceback.format_exc(), markup=False, soft_wrap=True)
+            else:
+                log.add(task, own_seed, records, time.perf_counter() - start)
+                remove_checkpoint(experiment.name, settings, task)  # not before its result is on disk
+            report(task, time.perf_counter() - start)
+    return failures
+
+
+def _records_of(experiment: Experiment, settings: Settings, task: Task, seed: int) -> list[Record]:
+    records = experiment.run(settings, task, seed)
+    if not records:
+        raise InvalidArgumentError(f"A task of {experiment.name} gave no records.")
+    for record in records:
+        for name in task.keys() & record.keys():
+            if record[name] != task[name]:
+                raise InvalidArgumentError(f"A record of {experiment.name} changes the column {name!r} of its task.")
+        for name, value in record.items():
+            format_value(value, column=name)  # refused here, a bad value fails its task and not the file
+    return [{**task, **record} for record in records]
+
+
+@contextmanager
+def _progress(console: Console, name: str, n_tasks: int) -> Iterator[Callable[[Task, float | None], None]]:
+    """Yield what to call before a task (None) and after it (seconds): a bar, or lines without a terminal."""
+    if not console.is_terminal:
+        counter = iter(range(1, n_tasks + 1))
+
+        def line(task: Task, seconds: float | None) -> None:
+            if seconds is not None:
+                console.print(escape(f"[{next(counter)}/{n_tasks}] {_words(task)} {seconds:.1f} s"), soft_wrap=True)
+
+        yield line
+        return
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=console) as progress, bars_in(progress):
+        bar = progress.add_task(name, total=n_tasks)
+
+        def advance(task: Task, seconds: float | None) -> None:
+            progress.update(bar, description=f"{name} {_words(task)}", advance=0 if seconds is None else 1)
+
+        yield advance
+
+
+def _raise_first(failures: Sequence[tuple[Task, Exception]], n_done: int) -> None:
+    if not failures:
+        return
+    task, error = failures[0]
+    others = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+    message = f"Task {_failure(task, error)}{others}; {n_done} done and kept, run again to retry the rest."
+    raise TaskFailedError(message) from error
+
+
+def _failure(task: Task, error: Exception) -> str:
+    return f"({_words(task)}): {type(error).__name__}: {str(error).rstrip('.')}"
+
+
+def _check(experiment: Experiment, settings: Settings) -> None:
+    if experiment.check is not None:
+        experiment.check(settings)
+
+
+def _remove_results(folder: Path) -> None:
+    """Remove what says that tasks are done; figures are drawn over, and other files are not ours."""
+    for name in (RESULTS, SUMMARY, METADATA):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _tasks_of(experiment: Experiment, preset: str, tasks: Sequence[Task], dataset: str) -> list[Task]:
+    by_dataset: dict[str, list[Task]] = {}
+    for task in tasks:
+        if "dataset" in task:
+            by_dataset.setdefault(str(task["dataset"]), []).append(task)
+    if not by_dataset:
+        raise InvalidArgumentError(f"{experiment.name} has no data sets to choose from; leave out --dataset.")
+    return look_up(by_dataset, dataset, f"data set of {experiment.name} with the preset {preset}")
+
+
+def _check_unique(experiment: Experiment, tasks: Sequence[Task]) -> None:
+    if len({_key(task) for task in tasks}) < len(tasks):
+        raise InvalidArgumentError(f"Two tasks of {experiment.name} are the same.")
+
+
+def _environment() -> dict[str, Any]:
+    """Versions and platform, without anything that names a machine, a user or a folder."""
+    commit = _git("rev-parse", "HEAD") if _git("ls-files", "--error-unmatch", Path(__file__).name) else None
+    return {
+        "git_commit": commit,
+        "git_dirty": None if commit is None else _git("status", "--porcelain", "--", "..") != "",
+        "versions": {"python": platform.python_version()} | _versions("gaussify", "torch", "numpy", "scipy"),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _versions(*packages: str) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git says about the folder of this file, or None where it is no checkout of gaussify."""
+    command = ["git", "--no-optional-locks", *arguments]
+    try:
+        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.strip()
+
+
+def _key(task: Mapping[str, Any]) -> str:
+    return json.dumps(task, sort_keys=True)
+
+
+def _words(task: Task) -> str:
+    return ", ".join(f"{name}={value}" for name, value in task.items())
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

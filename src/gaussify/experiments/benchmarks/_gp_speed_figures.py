@@ -1,0 +1,181 @@
+"""Figures and table of the experiment ``gp-speed``, from its records alone."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gaussify.experiments._lab._records import Record
+from gaussify.plotting import SERIES_COLOURS, figure_file
+
+OWN = "gaussify"
+NLL = "time to nll"
+TARGETS = (0.5, 0.3, 0.2)  # test NLL that the table has the time to
+
+_SUMMARY = (
+    *("seconds", "time_ratio", "peak_gibibytes", "memory_ratio", "share_of_peak"),
+    *("predict_seconds", "nll", "ece", "error"),
+)
+_OTHER_COLOUR = "#bbbbbb"
+_LABEL_SIZE = 8.0
+_FAMILIES = (OWN, "GPyTorch SVGP", "GPyTorch", "random forest", "gradient boosting", "scikit-learn")  # by their names
+_MARKERS = "os^v"  # within a family
+
+
+def draw(records: list[Record], folder: Path) -> None:
+    """Draw what an evaluation costs, and test scores against time."""
+    panels = [
+        (panel, own)
+        for (name, column), panel in _PANELS.items()
+        if (own := [r for r in records if r["measurement"] == name and r.get(column) is not None])
+    ]
+    if panels:
+        n_rows, n_columns = math.ceil(len(panels) / 2), min(2, len(panels))
+        with figure_file(folder, "cost", n_rows, n_columns, width=4.6 * n_columns, height=2.4 * n_rows) as (_, axes):
+            for axis, (panel, own) in zip(axes.flat, panels, strict=False):
+                panel(axis, own)
+            for axis in axes.flat[len(panels) :]:
+                axis.set_visible(False)
+    if scored := [r for r in records if r["measurement"] == NLL]:
+        with figure_file(folder, "time_to_nll", 1, 1, width=8.0, height=4.6) as (_, axes):
+            _draw_scores(scored, axes[0, 0])
+
+
+def summarise(records: list[Record]) -> list[Record]:
+    """Return the main columns: of scores the last of each contender, with the first time below each target."""
+    scored = _by_contender([r for r in records if r["measurement"] == NLL])
+    return [_main(r) for r in records if r["measurement"] != NLL] + [
+        _main(own[-1]) | {f"seconds_to_{target}": _seconds_to(own, target) for target in TARGETS}
+        for own in scored.values()
+    ]
+
+
+def _main(record: Record) -> Record:
+    name = str(record["contender"])
+    if record.get("n_classes") is not None:
+        name += f", {record['n_classes']} classes"
+    known = {column: record[column] for column in _SUMMARY if record.get(column) is not None}
+    return {"measurement": record["measurement"], "contender": name, **known}
+
+
+def _by_contender(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Records in the order of time."""
+    groups: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: _number(record["seconds"])):
+        groups.setdefault(str(record["contender"]), []).append(record)
+    names = dict.fromkeys(str(record["contender"]) for record in records)
+    return {name: groups[name] for name in names}
+
+
+def _seconds_to(records: Sequence[Record], target: float) -> float | None:
+    """The first time at which a record has at most this NLL."""
+    return next((_number(r["seconds"]) for r in records if _number(r["nll"]) <= target), None)
+
+
+def _number(value: Any) -> float:
+    return float(value)
+
+
+def _bars(column: str, title: str, label: str, axis: Any, records: list[Record]) -> None:
+    own = records[::-1]
+    bars = axis.barh(
+        [str(record["contender"]) for record in own],
+        [record[column] for record in own],
+        color=[SERIES_COLOURS[0] if record["contender"] == OWN else _OTHER_COLOUR for record in own],
+    )
+    axis.bar_label(bars, fmt="%.3g", padding=2, fontsize=_LABEL_SIZE)
+    axis.set(xlabel=label, title=title)
+    axis.margins(x=0.15)
+    axis.grid(visible=False)
+
+
+def _draw_classes(axis: Any, records: list[Record]) -> None:
+    for number, (name, own) in enumerate(_by_contender(records).items()):
+        own = sorted(own, key=lambda record: _number(record["n_classes"]))
+        x, y = ([_number(record[column]) for record in own] for column in ("n_classes", "seconds"))
+        axis.plot(x, y, "o-", markersize=4, color=SERIES_COLOURS[number], label=name)
+    axis.set(
+        xscale="log", yscale="log", xlabel="classes", ylabel="seconds", title="objective and gradient, more classes"
+    )
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter(_some)
+    ticks = sorted({record["n_classes"] for record in records}, key=_number)
+    axis.set_xticks(ticks, [str(tick) for tick in ticks])
+    axis.set_xticks([], minor=True)
+    axis.margins(y=0.25)
+    axis.legend(loc="upper right", fontsize=_LABEL_SIZE - 1.0, handlelength=1.0)
+
+
+_PANELS: dict[tuple[str, str], Callable[[Any, list[Record]], None]] = {
+    ("objective", "seconds"): partial(_bars, "seconds", "objective and gradient", "seconds"),
+    ("objective", "peak_gibibytes"): partial(_bars, "peak_gibibytes", "peak memory of the process", "GiB"),
+    ("number of classes", "seconds"): _draw_classes,
+    ("exact likelihood", "seconds"): partial(_bars, "seconds", "by objective", "seconds"),
+    ("share of peak", "share_of_peak"): partial(_bars, "share_of_peak", "operations a second", "share of the largest"),
+}
+
+
+def _draw_scores(records: list[Record], axis: Any) -> None:
+    """Test NLL against seconds; each line ends in its name at the right edge."""
+    groups = _by_contender(records)
+    ends = []
+    seen = dict.fromkeys(_FAMILIES, 0)
+    for name, own in groups.items():
+        family = next(family for family in _FAMILIES if name.startswith(family))
+        colour, marker = SERIES_COLOURS[_FAMILIES.index(family)], _MARKERS[seen[family] % len(_MARKERS)]
+        seen[family] += 1
+        x, y = ([_number(record[column]) for record in own] for column in ("seconds", "nll"))
+        axis.plot(x, y, marker=marker, markersize=5, color=colour)
+        ends.append((name, colour, x[-1], y[-1]))
+    axis.set(xscale="log", yscale="log", xlabel="seconds to fit", ylabel="test NLL")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter(_some)
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set_xlim(*axis.get_xlim())
+    low, high = np.log(axis.get_ylim())
+    places = spread_out((np.log([end[3] for end in ends]) - low) / (high - low), gap=0.055)
+    for (name, colour, *end), place in zip(ends, places, strict=True):
+        axis.annotate(
+            name,
+            end,
+            xytext=(1.03, place),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=_LABEL_SIZE,
+            color=colour,
+            arrowprops={
+                "arrowstyle": "-",
+                "relpos": (0.0, 0.5),
+                "shrinkA": 2.0,
+                "color": colour,
+                "linewidth": 0.5,
+                "linestyle": ":",
+            },
+        )
+
+
+def _some(value: float, position: int | None) -> str:
+    """Label some of the ticks between powers of ten."""
+    return f"{value:g}" if f"{value:e}"[0] in "235" else ""
+
+
+def spread_out(places: NDArray, gap: float) -> NDArray:
+    """Return places in [0, 1], in the same order, at least ``gap`` apart and near where they were.
+
+    Examples
+    --------
+    >>> spread_out(np.array([0.5, 0.1, 0.5]), gap=0.2)
+    array([0.4, 0.1, 0.6])
+    """
+    order = np.argsort(places, kind="stable")
+    steps = gap * np.arange(len(places))
+    # x_i - i gap is to increase: the nearest such sequence, by isotonic regression
+    from sklearn.isotonic import isotonic_regression
+
+    moved = np.empty(len(places))
+    moved[order] = np.clip(isotonic_regression(places[order] - steps), 0.0, max(0.0, 1.0 - steps[-1])) + steps
+    return moved
