@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from gaussify._atomic import write_bytes
 from gaussify.exceptions import GaussifyError
 
 Content = TypeVar("Content")
@@ -127,17 +128,3 @@ def damaged(name: str, reason: str) -> DatasetError:
     return DatasetError(
         f"{name} is truncated or not the right file: {reason}; remove it if it was kept, and fetch it anew."
     )
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, and the folders above it, such that either the old or the new content is there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -1,8 +1,7 @@
-"""Tidy records in CSV files: typed on reading, whole or absent on writing."""
+"""Records in CSV files: read with their types, written completely or not at all."""
 
 import csv
 import io
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from gaussify._atomic import write_bytes
 from gaussify.exceptions import InvalidArgumentError
 
 Scalar = bool | int | float | str | None
-Record = dict[str, Scalar]
+
+Record = dict[str, Any]
+"""A row of a table: a :data:`Scalar` by column, which :func:`format_value` checks."""
 
 _WORDS: dict[str, Scalar] = {"": None, "True": True, "False": False}
 _INTEGER = re.compile(r"-?[0-9]+")
@@ -22,9 +24,9 @@ _FLOAT = re.compile(r"-?(inf|nan|[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?)")
 
 
 def read_records(path: Path) -> list[Record]:
-    """Return the records of a CSV file, each value as the type it had; an empty field is None.
+    """Return the records of a CSV file, each value with the type it had; an empty field is None.
 
-    Half a line at the end, left by a process that was killed while it wrote, is not read.
+    An incomplete last line, left by a process that was killed while writing, is not read.
     """
     with path.open(encoding="utf-8", newline="") as file:
         text = file.read()
@@ -41,9 +43,9 @@ def read_records(path: Path) -> list[Record]:
 
 
 def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """Write a CSV file at once; its columns are those of all records, in the order in which they turn up."""
+    """Replace a CSV file as a whole; its columns are those of all records, in the order of their first appearance."""
     columns = column_names(records)
-    write_text(path, _csv_lines([columns]) + _record_lines(records, columns))
+    write_bytes(path, (_csv_lines([columns]) + _record_lines(records, columns)).encode())
 
 
 def append_records(path: Path, records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -55,7 +57,7 @@ def append_records(path: Path, records: Sequence[Mapping[str, Any]], columns: Se
 
 
 def column_names(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the keys of all records, in the order in which they turn up.
+    """Return the keys of all records, in the order of their first appearance.
 
     Examples
     --------
@@ -63,86 +65,6 @@ def column_names(records: Iterable[Mapping[str, Any]]) -> list[str]:
     ['split', 'nll', 'error']
     """
     return list(dict.fromkeys(name for record in records for name in record))
-
-
-def group(records: Iterable[Record], *columns: str) -> dict[tuple[Scalar, ...], list[Record]]:
-    """Return the records by their values in these columns, in the order in which these turn up.
-
-    Examples
-    --------
-    >>> group([{"seed": 0, "x": 1}, {"seed": 1, "x": 1}], "x")
-    {(1,): [{'seed': 0, 'x': 1}, {'seed': 1, 'x': 1}]}
-    """
-    groups: dict[tuple[Scalar, ...], list[Record]] = {}
-    for record in records:
-        groups.setdefault(tuple(record[column] for column in columns), []).append(record)
-    return groups
-
-
-def mean_and_error(values: Iterable[Any]) -> tuple[float, float]:
-    """Return the mean and its standard error, which is 0 for one value.
-
-    Examples
-    --------
-    >>> mean_and_error([1.0, 3.0])
-    (2.0, 1.0)
-    """
-    array = np.array(list(values), dtype=float)
-    error = array.std(ddof=1) / np.sqrt(len(array)) if len(array) > 1 and np.isfinite(array).all() else 0.0
-    return float(array.mean()), float(error)
-
-
-def means(records: Sequence[Record], digits: Mapping[str, int]) -> Record:
-    """Return the mean of each column, rounded, and the standard error of the mean (``_se``); None where there is none.
-
-    Examples
-    --------
-    >>> means([{"nll": 1.0, "auroc": None}, {"nll": 3.0, "auroc": None}], {"nll": 2, "auroc": 3})
-    {'nll': 2.0, 'nll_se': 1.0, 'auroc': None, 'auroc_se': None}
-    """
-    row: Record = {}
-    for name, n_digits in digits.items():
-        known = [record[name] for record in records if record[name] is not None]
-        mean, error = mean_and_error(known) if known else (None, None)
-        row[name] = None if mean is None else round(mean, n_digits)
-        row[f"{name}_se"] = None if error is None or len(known) < 2 else round(error, n_digits)
-    return row
-
-
-def of_best_alpha_eps(records: Iterable[Record], *columns: str, score: str) -> list[Record]:
-    """Return, for each value of these columns, the records of the alpha_eps whose mean score is largest.
-
-    The score is the log-likelihood of training rows, as the paper chooses, or another in which no test row has a part.
-
-    Examples
-    --------
-    >>> common = {"method": "laplace"}
-    >>> some = [common | {"alpha_eps": 0.1, "fit": -2.0}, common | {"alpha_eps": 0.2, "fit": -1.0}]
-    >>> of_best_alpha_eps(some, "method", score="fit")
-    [{'method': 'laplace', 'alpha_eps': 0.2, 'fit': -1.0}]
-    """
-    best: list[Record] = []
-    for own in group(records, *columns).values():
-        choices = group(own, "alpha_eps").values()
-        best += max(choices, key=lambda some: _nan_last(mean_and_error(record[score] for record in some)[0]))
-    return best
-
-
-def _nan_last(score: float) -> float:
-    return -math.inf if math.isnan(score) else score
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file such that, whatever happens, either the old or the new content is there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def parse_value(field: str) -> Scalar:

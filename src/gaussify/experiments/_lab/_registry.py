@@ -1,4 +1,4 @@
-"""What an experiment is, and the table of those there are."""
+"""What an experiment is, and the table of all experiments."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.experiments._lab._records import Record, Scalar
+from gaussify.experiments._lab._records import Record
 
-Task = Mapping[str, Scalar]
+Task = Mapping[str, Any]
+"""A unit of work: a flat dictionary of scalars, such as ``{"dataset": "letter", "split": 3}``."""
+
 Settings = Mapping[str, Any]
+"""The settings of a preset, in values that JSON can hold."""
+
 Value = TypeVar("Value")
 
 REQUIRED_PRESETS = ("smoke", "laptop", "paper")
@@ -18,29 +22,27 @@ REQUIRED_PRESETS = ("smoke", "laptop", "paper")
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment: independent tasks that give records, and what is made of the records.
+    """One experiment: independent tasks that give records, and figures and a table drawn from the records.
 
     Parameters
     ----------
     name, title
-        The word given to ``gaussify reproduce``, and one line that says what is shown.
+        The argument of ``gaussify reproduce``, and one line that describes the experiment.
     presets
-        Settings by preset, in values that JSON can hold; "smoke" (seconds, for tests), "laptop" and "paper"
-        are required.
+        Settings by preset, see :func:`presets`. "smoke" (seconds, for tests), "laptop" and "paper" are required.
     tasks
-        From the settings, the units of work: flat dictionaries such as
-        ``{"dataset": "letter", "split": 3, "method": "variational"}``, all different.
+        Returns the tasks for given settings, all different.
     run
-        From ``(settings, task, seed)``, the records of one task, as flat dictionaries of scalars. The columns
-        of the task are added to each of them. The seed belongs to the task; what several tasks share, such as
-        a data split, is to be drawn from a number in the task.
+        Returns the records of one task, as flat dictionaries of scalars, from ``(settings, task, seed)``. The columns
+        of the task are added to each record. Each task has its own seed. Tasks that share something random, such as a
+        data split, must draw it from a number in the task.
     draw
-        From the records read back from the CSV file alone, figures written into a folder.
+        Draws figures into a folder, from the records in the CSV file alone.
     summarise
-        From the same records, those of the table that is printed and written to ``summary.csv``.
+        Returns the rows of the table that is printed and written to ``summary.csv``, from the same records.
     check
-        From the settings, an error with a remedy where data or packages are missing that every task needs; called once
-        before the first of them.
+        Raises an error that names the remedy if data or packages are missing that every task needs. It is called once,
+        before the first task.
     """
 
     name: str
@@ -62,7 +64,7 @@ class Experiment:
         return look_up(self.presets, preset, f"preset of {self.name}")
 
     def differences(self, preset: str) -> dict[str, tuple[Any, Any]]:
-        """Return the settings in which a preset differs from "paper": its value, and that of "paper".
+        """Return the settings in which a preset differs from "paper": its own value and that of "paper".
 
         Examples
         --------
@@ -73,6 +75,17 @@ class Experiment:
         own, paper = self.settings(preset), self.settings("paper")
         names = [name for name in dict.fromkeys([*own, *paper]) if own.get(name) != paper.get(name)]
         return {name: (own.get(name), paper.get(name)) for name in names}
+
+
+def presets(common: Settings, **own: Settings) -> dict[str, Settings]:
+    """Return the settings of each preset: its own, and those that all presets have in common.
+
+    Examples
+    --------
+    >>> presets({"n_rows": 400}, smoke={"n_rows": 60, "n_seeds": 1}, laptop={"n_seeds": 5})
+    {'smoke': {'n_rows': 60, 'n_seeds': 1}, 'laptop': {'n_rows': 400, 'n_seeds': 5}}
+    """
+    return {name: {**common, **settings} for name, settings in own.items()}
 
 
 _EXPERIMENTS: dict[str, Experiment] = {}
@@ -106,7 +119,7 @@ def all_experiments() -> list[Experiment]:
 
 
 def look_up(table: Mapping[str, Value], name: str, kind: str) -> Value:
-    """Return the value under a name; an unknown name is answered with the nearest, or with all there are."""
+    """Return the value under a name; the error for an unknown name suggests the nearest one, or lists all names."""
     if name in table:
         return table[name]
     nearest = difflib.get_close_matches(name, table, n=1)

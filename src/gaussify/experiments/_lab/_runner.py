@@ -1,14 +1,13 @@
 """Running the tasks of an experiment so that a run can be killed, resumed and traced.
 
 A folder ``OUT/NAME/PRESET`` holds ``results.csv`` (the records, task after task), ``metadata.json`` (what
-made them, with one entry for each finished task), ``summary.csv`` and the figures. A task counts as done once
-its entry in ``metadata.json`` and all its rows are there; anything else is dropped and run again.
+made them, with one entry for each finished task), ``summary.csv`` and the figures. A task is done when its entry in
+``metadata.json`` and all its rows exist; anything else is dropped and run again.
 """
 
 import hashlib
 import json
 import platform
-import shutil
 import subprocess
 import time
 import traceback
@@ -31,10 +30,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from gaussify._atomic import only_one
+from gaussify._atomic import only_one, write_bytes
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
 from gaussify.experiments._lab._bars import bars_in
-from gaussify.experiments._lab._registry import Experiment, Settings, Task, look_up
 from gaussify.experiments._lab._records import (
     Record,
     append_records,
@@ -42,9 +40,9 @@ from gaussify.experiments._lab._records import (
     format_value,
     read_records,
     write_records,
-    write_text,
 )
-from gaussify.experiments._networks._training import remove_checkpoint, training_folder
+from gaussify.experiments._lab._registry import Experiment, Settings, Task, look_up
+from gaussify.experiments._lab._scratch import remove_scratch
 
 RESULTS, SUMMARY, METADATA = "results.csv", "summary.csv", "metadata.json"
 
@@ -68,26 +66,26 @@ def run(
     Parameters
     ----------
     experiment, preset
-        What to run.
+        The experiment to run, and with which settings.
     out
-        The folder under which ``NAME/PRESET`` is made.
+        The results go to the folder ``NAME/PRESET`` below this one.
     seed
-        The seed from which, with the task, the seed of each task follows.
+        The seed of each task follows from this number and the task.
     fresh
-        Remove what an earlier run left, checkpoints of networks too, instead of resuming it.
+        If true, earlier results and scratch files are removed, and the run starts over.
     dataset
-        Run, and with ``fresh`` remove, only the tasks with this value in their column "dataset".
+        If given, only the tasks with this value in their column "dataset" are run, and removed by ``fresh``.
     console
-        Where progress goes; standard error by default.
+        Shows the progress; by default, it writes to standard error.
 
     Raises
     ------
     InvalidArgumentError
         If the folder holds results made with other settings or another seed.
     GaussifyError
-        If what all tasks need is missing; nothing has been run or removed.
+        If data or packages are missing that all tasks need. Nothing has been run or removed then.
     TaskFailedError
-        If tasks failed. The others have been run and kept.
+        If tasks failed. The others have been run, and their results are kept.
     """
     folder = result_folder(experiment, preset, out)
     settings = experiment.settings(preset)
@@ -100,7 +98,7 @@ def run(
             _check(experiment, settings)  # before anything is removed
         if fresh and dataset is None:
             _remove_results(folder)
-            shutil.rmtree(training_folder(experiment.name, settings), ignore_errors=True)
+            remove_scratch(experiment.name, settings)
         identity = {"experiment": experiment.name, "preset": preset, "settings": settings, "seed": seed}
         log = _RunLog(folder, json.loads(json.dumps(identity)), tasks)
         if fresh and dataset is not None:
@@ -115,8 +113,8 @@ def run(
             failures = _run_tasks(experiment, settings, pending, seed, log, console)
             log.finish_session([task for task, _ in failures])
             _raise_first(failures, n_done=len(wanted) - len(failures))
-        if all(log.has(task) for task in tasks):  # what a kill has left, and what tasks have shared
-            shutil.rmtree(training_folder(experiment.name, settings), ignore_errors=True)
+        if all(log.has(task) for task in tasks):  # what a killed run left, and what tasks shared
+            remove_scratch(experiment.name, settings)
     return folder
 
 
@@ -133,7 +131,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def result_folder(experiment: Experiment, preset: str, out: Path) -> Path:
-    """Return the folder of an experiment's results, which need not be there yet."""
+    """Return the folder of an experiment's results; it need not exist yet."""
     experiment.settings(preset)
     return out / experiment.name / preset
 
@@ -147,7 +145,7 @@ def load(folder: Path) -> list[Record]:
 
 
 def task_seed(seed: int, task: Task) -> int:
-    """Return the seed of a task: 32 bits that depend on ``seed`` and on the task, not on its place in a list.
+    """Return the seed of a task: 32 bits that depend on ``seed`` and on the task, not on its position in a list.
 
     Examples
     --------
@@ -267,7 +265,7 @@ class _RunLog:
     def _save(self) -> None:
         seconds = sum(entry["seconds"] for entry in self._data["tasks"])
         self._data["elapsed_seconds"] = round(seconds, 3)
-        write_text(self._metadata, json.dumps(self._data, indent=1) + "\n")
+        write_bytes(self._metadata, (json.dumps(self._data, indent=1) + "\n").encode())
 
 
 def _with_rows(
@@ -283,9 +281,9 @@ def _with_rows(
 
 
 def _tell_differences(experiment: Experiment, preset: str, console: Console) -> None:
-    """Say what a preset does otherwise than "paper", before hours go into it."""
+    """Print how a preset differs from "paper", before a run that may take hours."""
     if differences := experiment.differences(preset):
-        console.print(f"Where the preset {preset} is not the preset paper:")
+        console.print(f"The preset {preset} differs from the preset paper:")
         for name, (own, paper) in differences.items():
             text = f"  {name}: {_setting(own, paper)} (paper: {_setting(paper, own)})"
             console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -320,7 +318,7 @@ def _run_tasks(
                     console.print(traceback.format_exc(), markup=False, soft_wrap=True)
             else:
                 log.add(task, own_seed, records, time.perf_counter() - start)
-                remove_checkpoint(experiment.name, settings, task)  # not before its result is on disk
+                remove_scratch(experiment.name, settings, task)  # not before the result is on disk
             report(task, time.perf_counter() - start)
     return failures
 
@@ -340,7 +338,10 @@ def _records_of(experiment: Experiment, settings: Settings, task: Task, seed: in
 
 @contextmanager
 def _progress(console: Console, name: str, n_tasks: int) -> Iterator[Callable[[Task, float | None], None]]:
-    """Yield what to call before a task (None) and after it (seconds): a bar, or lines without a terminal."""
+    """Yield a function to call before each task (with None) and after it (with its seconds).
+
+    It shows a bar on a terminal, and prints lines elsewhere.
+    """
     if not console.is_terminal:
         counter = iter(range(1, n_tasks + 1))
 
@@ -385,7 +386,7 @@ def _check(experiment: Experiment, settings: Settings) -> None:
 
 
 def _remove_results(folder: Path) -> None:
-    """Remove what says that tasks are done; figures are drawn over, and other files are not ours."""
+    """Remove the files that record finished tasks. Figures will be replaced, and other files are not ours."""
     for name in (RESULTS, SUMMARY, METADATA):
         (folder / name).unlink(missing_ok=True)
 
@@ -406,7 +407,7 @@ def _check_unique(experiment: Experiment, tasks: Sequence[Task]) -> None:
 
 
 def _environment() -> dict[str, Any]:
-    """Versions and platform, without anything that names a machine, a user or a folder."""
+    """Return versions and platform, and nothing that names a machine, a user or a folder."""
     commit = _git("rev-parse", "HEAD") if _git("ls-files", "--error-unmatch", Path(__file__).name) else None
     return {
         "git_commit": commit,

@@ -1,11 +1,11 @@
-"""Timing that a noisy machine does not spoil, and memory that one process alone is charged with."""
+"""Times that hold on a noisy machine, and the memory of a single process."""
 
 import math
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,8 +20,8 @@ def best_times(
 ) -> dict[Name, float]:
     """Return the best time of each function, in seconds, over interleaved repeats after one run to warm up.
 
-    Interleaved, so that what else the machine does falls on all alike; compare ratios, not seconds. Functions that are
-    much shorter than others may run several times, each timed, whenever it is their turn.
+    The functions take turns, so that other load on the machine affects all alike; compare ratios, not seconds. Functions
+    that are much shorter than others may run several times in each turn.
 
     Examples
     --------
@@ -44,12 +44,12 @@ def best_times(
 def quiet_times(
     runs: Mapping[Name, Callable[[], object]], seconds: float, *, block: float = 1e-3, turn: float = 0.02
 ) -> dict[Name, float]:
-    """Return the time of a call of each function that one of twenty stays below, in seconds.
+    """Return the 5 % quantile of the time of a call of each function, in seconds.
 
-    For functions of microseconds to milliseconds on a machine that is never quiet for long: the functions take turns
-    until the time is over, and in each turn blocks of calls of about a millisecond are timed. Calls before a turn, for
-    as long as it takes, do not count: threads of the function before still wait busily for work, some ten milliseconds.
-    The very best of thousands is an accident; one of twenty is not.
+    This suits functions of microseconds to milliseconds on a machine that is never quiet for long. The functions take
+    turns until the time is over, and in each turn blocks of calls of about a millisecond are timed. Each turn begins
+    with calls that do not count, because threads of the previous function still spin for some ten milliseconds. The
+    best of thousands of times would be an accident; the 5 % quantile is not.
 
     Examples
     --------
@@ -83,8 +83,34 @@ def _seconds_of(function: Callable[[], object], n_calls: int) -> float:
     return time.perf_counter() - start
 
 
+def steps_until(
+    marks: Iterable[float], step: Callable[[float], object], seconds: float = 0.0, *, at_least: int = 0
+) -> Iterator[tuple[int, float]]:
+    """Take steps until each mark of training time, and yield the numbers of steps and of seconds if there were any.
+
+    Time that passes between a yield and the next step does not count. ``step`` is called with the seconds so far.
+
+    Examples
+    --------
+    >>> for n_steps, seconds in steps_until([0.05, 0.1], lambda seconds: time.sleep(0.02)):
+    ...     print(n_steps)
+    3
+    5
+    """
+    n_steps = 0
+    for mark in marks:
+        before = n_steps
+        while seconds < mark or n_steps < at_least:
+            begun = time.perf_counter()
+            step(seconds)
+            seconds += time.perf_counter() - begun
+            n_steps += 1
+        if n_steps > before:
+            yield n_steps, seconds
+
+
 def run_alone(module: str, function: str, *arguments: object) -> list[float]:
-    """Return the numbers that a function prints in a new process; arguments are such that their repr is Python.
+    """Return the numbers that a function prints in a new process; it gets its arguments as their ``repr``.
 
     Examples
     --------
@@ -97,10 +123,10 @@ def run_alone(module: str, function: str, *arguments: object) -> list[float]:
 
 
 def peak_gibibytes() -> float:
-    """Return the largest memory that this process has had.
+    """Return the peak memory of this process.
 
-    Where there is Linux's own count, it is taken from there, since ``ru_maxrss`` of a new process begins with the peak
-    of the process that started it.
+    On Linux it comes from the kernel's status file, since ``ru_maxrss`` of a new process starts at the peak of its
+    parent.
 
     Examples
     --------

@@ -1,25 +1,20 @@
-"""Networks trained on tensors in memory, epoch by epoch: a run that was killed goes on, to the same weights."""
+"""Training of networks on tensors in memory; a run that was killed continues and ends with the same weights."""
 
-import hashlib
-import json
 import math
-import shutil
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gaussify import datasets
 from gaussify._persistence import read_model, write_model
-from gaussify.datasets._files import write_bytes
 from gaussify.exceptions import GaussifyError, ModelFileError
+from gaussify.experiments._lab import Record, Task, given_alpha_eps
 from gaussify.experiments._lab._bars import bar_of
-from gaussify.experiments._lab._records import Record
 from gaussify.nn._features import digest_of_tensor
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -27,6 +22,7 @@ _KIND, _FORMAT = "checkpoint", 3
 _EPOCH_SEED = 1_000_003
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -36,13 +32,15 @@ class Recipe:
     Parameters
     ----------
     n_epochs, batch_size, seed
-        Whatever is drawn at random follows from the seed and the number of the epoch alone.
+        All random numbers of an epoch follow from the seed and the number of the epoch.
     rate
-        Learning rate at its peak.
+        The largest learning rate.
     factor
-        From the part of all steps that is done, in [0, 1), the learning rate as a part of its peak.
+        Returns the learning rate as a fraction of ``rate``, from the fraction of all steps that are done, in [0, 1).
     augment
-        From a batch of inputs and a generator, other inputs.
+        Returns a varied batch of inputs, from a batch and a generator.
+    border
+        A network with a single logit predicts label 1 above this value.
     """
 
     n_epochs: int
@@ -51,6 +49,7 @@ class Recipe:
     factor: Callable[[float], float]
     augment: Augment | None = None
     seed: int = 0
+    border: float = 0.0
 
 
 def warm_cosine(progress: float) -> float:
@@ -68,7 +67,7 @@ def warm_cosine(progress: float) -> float:
 
 
 def steps_down(n_steps: int, gamma: float) -> Callable[[float], float]:
-    """Return a factor that is multiplied by ``gamma`` at regular intervals, ``n_steps`` values in all.
+    """Return a factor that is multiplied by ``gamma`` at regular intervals and has ``n_steps`` values in all.
 
     Examples
     --------
@@ -78,9 +77,45 @@ def steps_down(n_steps: int, gamma: float) -> Callable[[float], float]:
     return lambda progress: gamma ** int(progress * n_steps + 1e-9)
 
 
+def loss_of(task: Task, n_classes: int) -> Loss:
+    """Return the mean loss of a task: cross-entropy for the method "exact", or a matched loss in its place."""
+    from gaussify.nn import MatchedCrossEntropyLoss
+
+    if task["method"] == "exact":
+        return nn.functional.cross_entropy
+    return MatchedCrossEntropyLoss(n_classes, given_alpha_eps(task), task["method"])
+
+
+def describe(task: Task) -> str:
+    """Return the values of a task, for lines about its progress.
+
+    Examples
+    --------
+    >>> describe({"seed": 0, "method": "exact", "alpha_eps": None})
+    '0, exact'
+    """
+    return ", ".join(str(value) for value in task.values() if value is not None)
+
+
+def note(line: str) -> None:
+    """Print a line about the progress, on standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def seconds_of(history: list[Record]) -> Record:
+    """Return the seconds that all epochs of a training took.
+
+    Examples
+    --------
+    >>> seconds_of([{"seconds": 1.25}, {"seconds": 2.0}])
+    {'seconds': 3.2}
+    """
+    return {"seconds": round(math.fsum(record["seconds"] for record in history), 1)}
+
+
 def train(
     network: nn.Module,
-    loss: Callable[[Tensor, Tensor], Tensor],
+    loss: Loss,
     optimiser: torch.optim.Optimizer,
     inputs: Tensor,
     labels: Tensor,
@@ -88,35 +123,33 @@ def train(
     folder: Path,
     *,
     look: Callable[[nn.Module], Record] | None = None,
-    border: float = 0.0,
-    report: Callable[[str], None] = print,
+    report: Callable[[str], None] = note,
     name: str = "network",
     seconds_between: float = 0.0,
 ) -> list[Record]:
-    """Train a network in place and return a record of each epoch: its loss, its accuracy, and what ``look`` adds.
+    """Train a network in place and return a record for each epoch: its loss, its accuracy, and what ``look`` adds.
 
-    On the GPU, where there is one; afterwards the network is where it was.
-
-    After an epoch a checkpoint (safetensors) replaces the one before; a run that was killed goes on from it.
+    If there is a GPU, the network is trained on it and moved back afterwards. After each epoch a checkpoint
+    (safetensors) replaces the previous one, and a run that was killed continues from it.
 
     Parameters
     ----------
     network, optimiser
-        As they are before the first step.
+        Their state before the first step.
     loss
-        From outputs and labels of a batch to their mean loss.
+        Returns the mean loss of a batch from outputs and labels.
     inputs, labels
-        What to train on.
+        The training rows.
     folder
-        Where the checkpoint is, or goes; one of other data is not used.
+        The folder of the checkpoint. A checkpoint of other training rows is ignored.
     look
-        Called with the network in evaluation mode after each epoch.
-    border
-        Of one logit, above which the label is 1.
+        Called after each epoch with the network in evaluation mode.
     report
-        Called with a line after each epoch; on a terminal, a bar shows its steps.
+        Called with a line after each epoch. On a terminal, a bar shows the steps as well.
+    name
+        The name of the network in these lines.
     seconds_between
-        At least so much time passes from one checkpoint to the next.
+        The shortest time between two checkpoints.
     """
     path, n_steps = folder / CHECKPOINT, math.ceil(len(inputs) / recipe.batch_size)
     data = f"{digest_of_tensor(inputs)} {digest_of_tensor(labels)}"
@@ -126,10 +159,10 @@ def train(
             report(f"{name} goes on after epoch {len(history)}/{recipe.n_epochs}")
         with bar_of(name, recipe.n_epochs * n_steps, len(history) * n_steps) as advance:
             for epoch in range(len(history), recipe.n_epochs):
-                start = time.perf_counter()
-                total_loss, n_right = _train_epoch(
-                    network, loss, optimiser, inputs, labels, recipe, epoch, border, device, advance
-                )
+                start, total_loss, n_right = time.perf_counter(), 0.0, 0
+                for value, n_right_of_batch in _steps(network, loss, optimiser, inputs, labels, recipe, epoch, device):
+                    total_loss, n_right = total_loss + value, n_right + n_right_of_batch
+                    advance()
                 record: Record = {"loss": total_loss / len(inputs), "accuracy": n_right / len(inputs)}
                 seconds = time.perf_counter() - start
                 if not math.isfinite(total_loss):
@@ -150,28 +183,25 @@ def train(
     return history
 
 
-def _train_epoch(
+def _steps(
     network: nn.Module,
-    loss: Callable[[Tensor, Tensor], Tensor],
+    loss: Loss,
     optimiser: torch.optim.Optimizer,
     inputs: Tensor,
     labels: Tensor,
     recipe: Recipe,
     epoch: int,
-    border: float,
     device: torch.device,
-    advance: Callable[[], None],
-) -> tuple[float, int]:
-    """The sum of losses, and how many rows were right as they came."""
+) -> Iterator[tuple[float, int]]:
+    """Take the steps of an epoch, and yield after each the sum of losses and the number of rows that were right."""
     seed = recipe.seed + _EPOCH_SEED * (epoch + 1)
     generator = torch.Generator().manual_seed(seed)
-    n_steps = math.ceil(len(inputs) / recipe.batch_size)
-    total_loss, n_right = 0.0, 0
+    batches = torch.randperm(len(inputs), generator=generator).split(recipe.batch_size)
     network.train()
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
         torch.manual_seed(seed)  # of dropout
-        for step, rows in enumerate(torch.randperm(len(inputs), generator=generator).split(recipe.batch_size)):
-            progress = (epoch * n_steps + step) / (recipe.n_epochs * n_steps)
+        for step, rows in enumerate(batches):
+            progress = (epoch * len(batches) + step) / (recipe.n_epochs * len(batches))
             for some in optimiser.param_groups:
                 some["lr"] = recipe.rate * recipe.factor(progress)
             batch = inputs[rows] if recipe.augment is None else recipe.augment(inputs[rows], generator)
@@ -180,15 +210,12 @@ def _train_epoch(
             optimiser.zero_grad()
             value.backward()
             optimiser.step()
-            total_loss += value.item() * len(rows)
-            n_right += int((decide(outputs, border) == own_labels).sum())
-            advance()
-    return total_loss, n_right
+            yield value.item() * len(rows), int((decide(outputs, recipe.border) == own_labels).sum())
 
 
 @contextmanager
 def on_accelerator(network: nn.Module) -> Iterator[torch.device]:
-    """Have a network on the GPU for a while, where there is one (CUDA), and give the device that it is on.
+    """Move a network to the GPU (CUDA) for a while, if there is one, and yield the device it is on.
 
     Examples
     --------
@@ -209,7 +236,7 @@ def on_accelerator(network: nn.Module) -> Iterator[torch.device]:
 
 
 def decide(outputs: Tensor, border: float = 0.0) -> Tensor:
-    """Return the label that a row of logits, or the one logit of a row above or below a border, speaks for.
+    """Return the predicted labels: of the largest of several logits, or by a border for single logits.
 
     Examples
     --------
@@ -221,7 +248,7 @@ def decide(outputs: Tensor, border: float = 0.0) -> Tensor:
 
 @torch.no_grad()
 def outputs_of(network: nn.Module, inputs: Tensor, batch_size: int = 500) -> Tensor:
-    """Return what a network in evaluation mode makes of all inputs, on the CPU.
+    """Return the outputs of a network in evaluation mode for all inputs, on the CPU.
 
     Examples
     --------
@@ -233,86 +260,34 @@ def outputs_of(network: nn.Module, inputs: Tensor, batch_size: int = 500) -> Ten
         return torch.cat([network(batch.to(device)).cpu() for batch in inputs.split(batch_size)])
 
 
-def training_folder(experiment: str, settings: Mapping[str, Any]) -> Path:
-    """Return the folder, in the cache, for what is trained in a run of an experiment; ``--fresh`` removes it.
-
-    Examples
-    --------
-    >>> training_folder("toy-net", {"n_epochs": 3}).parent.name
-    'toy-net'
-    """
-    return datasets.cache_folder() / "training" / experiment / _short_digest(settings)
-
-
-def checkpoint_folder(experiment: str, settings: Mapping[str, Any], task: Mapping[str, Any]) -> Path:
-    """Return the folder for the checkpoint of a task; it is removed once the result of the task is on disk.
-
-    Examples
-    --------
-    >>> checkpoint_folder("toy-net", {}, {"seed": 0}).parent == training_folder("toy-net", {})
-    True
-    """
-    return training_folder(experiment, settings) / _short_digest(task)
-
-
-def remove_checkpoint(experiment: str, settings: Mapping[str, Any], task: Mapping[str, Any]) -> None:
-    """Remove the checkpoint of a task, if it has one, and what is empty then."""
-    folder = checkpoint_folder(experiment, settings, task)
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # of other tasks
-        folder.parent.rmdir()
-
-
-def _short_digest(values: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(dict(values), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file of our own."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise GaussifyError(f"{path} is damaged ({error}); remove it to train again.") from error
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors to a file, whole or not at all."""
-    from safetensors.torch import save
-
-    write_bytes(path, save({name: tensor.detach().contiguous() for name, tensor in tensors.items()}))
-
-
 def _save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, data: str, history: list[Record]) -> None:
     tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
     for place, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{place}.{name}": torch.as_tensor(value) for name, value in state.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    in_order = [list(record.items()) for record in history]  # which a mapping would lose in a file
+    in_order = [list(record.items()) for record in history]  # mappings lose their order in the file
     write_model(path, _KIND, _FORMAT, {"history": in_order, "data": data}, tensors)
 
 
 def _restore(
     path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, data: str, report: Callable[[str], None]
 ) -> list[Record]:
-    """Return the records of the epochs that a checkpoint has seen, after putting it in place; none if there is none."""
+    """Load a checkpoint into network and optimiser and return the records of its epochs; none if there is none."""
     if not path.exists():
         return []
     try:
         config, tensors = read_model(path, _KIND, _FORMAT)
     except ModelFileError as error:
-        report(f"The checkpoint is of no use, so training begins anew: {error}")
+        report(f"The checkpoint cannot be used, so training starts over: {error}")
         return []
     if config["data"] != data:
-        report("The checkpoint is of other data, so training begins anew.")
+        report("The checkpoint is of other data, so training starts over.")
         return []
     history = [dict(record) for record in config["history"]]
     own = network.state_dict()
     weights = {name: tensors[f"network.{name}"] for name in own if f"network.{name}" in tensors}
     if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in weights.items()}:
-        report("The checkpoint is of another network, so training begins anew.")
+        report("The checkpoint is of another network, so training starts over.")
         return []
     network.load_state_dict(weights)
     state: dict[int, dict[str, Tensor]] = {}

@@ -1,12 +1,12 @@
 """Active learning beside modAL and scikit-activeml, on the same pool: seconds a label, and labels needed.
 
-- ``step``: the time to choose one row of a large pool by entropy and to learn its label, the best and the mean of
-  several steps, the contenders taking turns.
-- ``labels``: accuracy on test rows while rows are labelled ten at a time, and how many labels it takes to levels.
+- ``step``: the time to choose one row of a large pool by entropy and to learn its label: the best and the mean of
+  several steps, in which the contenders take turns.
+- ``labels``: accuracy on test rows while rows are labelled ten at a time, and how many labels some levels take.
 
-``gaussify`` is Bayesian logistic regression in closed form, as it comes, with batches whose rows do not tell the same;
-``gaussify, top ten`` takes the ten of largest entropy, as the others do. ``modAL`` and ``scikit-activeml`` choose by
-entropy with scikit-learn's logistic regression, which begins from its last weights with each label.
+``gaussify`` is Bayesian logistic regression in closed form with default settings, and with diverse batches. ``gaussify,
+top ten`` takes the ten rows of largest entropy, as the others do. ``modAL`` and ``scikit-activeml`` choose by entropy
+with scikit-learn's logistic regression, which starts from its last weights after each label.
 """
 
 import time
@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 
 from gaussify import datasets
 from gaussify._optional import import_optional
-from gaussify.experiments.paper._active_imdb import labels_needed
-from gaussify.experiments._lab._registry import Experiment, Settings, Task, register
-from gaussify.experiments._lab._records import Record, group, mean_and_error
+from gaussify.experiments import _lab as lab
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
 
 class Contender(Protocol):
-    """A pool, some of which is labelled."""
+    """A pool with some labels, and a model."""
 
     def step(self, n: int) -> None:
         """Choose rows and learn their labels."""
@@ -37,7 +35,7 @@ class Contender(Protocol):
 
 
 class Gaussify:
-    """Ours."""
+    """A learner of gaussify."""
 
     def __init__(self, X: NDArray, y: NDArray, first: NDArray, *, diverse: bool = True) -> None:
         from gaussify import ActiveLearner, BayesianLogisticRegression
@@ -57,7 +55,7 @@ class Gaussify:
 
 
 class ModAL:
-    """A learner of modAL; its pool keeps its size, and rows that are labelled are passed over by hand."""
+    """A learner of modAL; its pool keeps its size, so labelled rows are excluded by hand."""
 
     def __init__(self, X: NDArray, y: NDArray, first: NDArray) -> None:
         models = import_optional("modAL.models.learners", extra="peers", needed_by="the contender 'modAL'")
@@ -81,7 +79,7 @@ class ModAL:
 
 
 class ScikitActiveML:
-    """Uncertainty sampling of scikit-activeml, with labels that are missing."""
+    """Uncertainty sampling of scikit-activeml, with NaN for missing labels."""
 
     def __init__(self, X: NDArray, y: NDArray, first: NDArray) -> None:
         classifier = import_optional("skactiveml.classifier", extra="peers", needed_by="the contender 'skactiveml'")
@@ -112,7 +110,7 @@ _CONTENDERS: dict[str, Callable[..., Contender]] = {
 
 
 def _check_with_its_old_name(X: Any, y: Any, *, force_all_finite: bool | str = True, **options: Any) -> Any:
-    """A check of scikit-learn by the name that an option had when modAL was last released."""
+    """Return scikit-learn's check with the option name of the time when modAL was last released."""
     from sklearn.utils import check_X_y
 
     return check_X_y(X, y, ensure_all_finite=force_all_finite, **options)
@@ -124,8 +122,8 @@ def _logistic_regression() -> Any:
     return LogisticRegression(C=3.0, max_iter=1000, warm_start=True)
 
 
-def _tasks(settings: Settings) -> list[Task]:
-    step: Task = {"measurement": "step", "contender": "all", "seed": 0}
+def _tasks(settings: lab.Settings) -> list[lab.Task]:
+    step: lab.Task = {"measurement": "step", "contender": "all", "seed": 0}
     return [step] + [
         {"measurement": "labels", "contender": contender, "seed": seed}
         for seed in range(settings["n_seeds"])
@@ -133,11 +131,11 @@ def _tasks(settings: Settings) -> list[Task]:
     ]
 
 
-def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
+def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     return _time_steps(settings) if task["measurement"] == "step" else _count_labels(settings, task)
 
 
-def _time_steps(settings: Settings) -> list[Record]:
+def _time_steps(settings: lab.Settings) -> list[lab.Record]:
     n, d = settings["pool_shape"]
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)) / np.sqrt(d)  # rows of length one, as those of language models
@@ -152,27 +150,20 @@ def _time_steps(settings: Settings) -> list[Record]:
             seconds[name].append(time.perf_counter() - start)
     best = {name: min(own[1:]) for name, own in seconds.items()}
     return [
-        {
-            "of": name,
-            "seconds": float(f"{best[name]:.4g}"),
-            "mean_seconds": float(f"{np.mean(own[1:]):.4g}"),
-            "ratio": round(best[name] / best["gaussify"], 2),
-        }
+        {"of": name, "seconds": lab.significant(best[name]), "mean_seconds": lab.significant(float(np.mean(own[1:])))}
+        | {"ratio": round(best[name] / best["gaussify"], 2)}
         for name, own in seconds.items()
     ]
 
 
-def _count_labels(settings: Settings, task: Task) -> list[Record]:
-    X, y = _labelled(settings["dataset"])
-    rng = np.random.default_rng(int(task["seed"]))  # type: ignore[arg-type]
-    order, n_pool = rng.permutation(len(y)), settings["n_pool"]
-    pool, test = order[:n_pool], order[n_pool : n_pool + settings["n_test"]]
-    first = np.concatenate([rng.permutation((y[pool] == label).nonzero()[0])[:5] for label in (0, 1)])
-    contender = _CONTENDERS[str(task["contender"])](X[pool], y[pool], first)
-    records: list[Record] = []
+def _count_labels(settings: lab.Settings, task: lab.Task) -> list[lab.Record]:
+    sizes = {name: settings[name] for name in ("n_pool", "n_test")}
+    pool, first = lab.make_pool(*_labelled(settings["dataset"]), task["seed"], **sizes, n_initial=10)
+    contender = _CONTENDERS[task["contender"]](pool.X, pool.y, first)
+    records: list[lab.Record] = []
     start = time.perf_counter()
     for n_labels in range(10, settings["n_labels"] + 1, 10):
-        accuracy = round(float((contender.predict(X[test]) == y[test]).mean()), 5)
+        accuracy = round(float((contender.predict(pool.X_test) == pool.y_test).mean()), 5)
         seconds = round(time.perf_counter() - start, 3)
         records.append({"of": task["contender"], "n_labels": n_labels, "accuracy": accuracy, "seconds": seconds})
         if n_labels < settings["n_labels"]:
@@ -191,72 +182,48 @@ def _labelled(dataset: str) -> tuple[NDArray, NDArray]:
 _LEVELS = (0.7, 0.75, 0.78, 0.8)
 
 
-def _summarise(records: list[Record]) -> list[Record]:
-    """The time of a step, and the labels that levels of the mean accuracy over seeds need."""
-    steps = {record["of"]: record for record in records if record["measurement"] == "step"}
-    rows: list[Record] = []
-    for name, curve in _mean_curves(records).items():
+def _summarise(records: list[lab.Record]) -> list[lab.Record]:
+    """Return the time of a step, and the labels that levels of the mean accuracy over seeds need."""
+    steps = {record["of"]: record for record in lab.select(records, measurement="step")}
+    rows: list[lab.Record] = []
+    for name, own in lab.by(lab.select(records, measurement="labels"), "of").items():
         step = steps.get(name, {})
-        row: Record = {"contender": name, "seconds a step": step.get("seconds"), "mean": step.get("mean_seconds")}
+        row: lab.Record = {"contender": name, "seconds a step": step.get("seconds"), "mean": step.get("mean_seconds")}
         row |= {"times ours": step.get("ratio")}
-        row |= {f"labels to {level:g}": labels_needed(curve, "accuracy", level) for level in _LEVELS}
-        rows.append(row | {"accuracy": round(float(curve[-1]["accuracy"]), 4)})  # type: ignore[arg-type]
+        at, accuracy, _ = lab.curve(own, "n_labels", "accuracy")
+        points: list[lab.Record] = [{"n_labels": int(n), "accuracy": a} for n, a in zip(at, accuracy, strict=True)]
+        row |= {f"labels to {level:g}": lab.labels_needed(points, "accuracy", level) for level in _LEVELS}
+        rows.append(row | {"accuracy": round(accuracy[-1], 4)})
     return rows
 
 
-def _mean_curves(records: list[Record]) -> dict[str, list[Record]]:
-    own = [record for record in records if record["measurement"] == "labels"]
-    return {
-        str(name): [
-            {"n_labels": n, "accuracy": mean_and_error(record["accuracy"] for record in some)[0]}
-            for (n,), some in group(of_name, "n_labels").items()
-        ]
-        for (name,), of_name in group(own, "of").items()
-    }
-
-
-def _draw(records: list[Record], folder: Path) -> None:
+def _draw(records: list[lab.Record], folder: Path) -> None:
     """Draw seconds a step, and accuracy against labels."""
     with figure_file(folder, "active_speed", 1, 2, width=9.0, height=3.4) as (_, axes):
-        steps = [record for record in records if record["measurement"] == "step"]
+        steps = lab.select(records, measurement="step")
         bars, line = axes[0]
         bars.bar([r["of"] for r in steps], [r["seconds"] for r in steps], color=SERIES_COLOURS[: len(steps)])
         bars.set(ylabel="seconds a label", yscale="log")
-        for colour, (name, curve) in zip(SERIES_COLOURS, _mean_curves(records).items(), strict=False):
-            line.plot([r["n_labels"] for r in curve], [r["accuracy"] for r in curve], color=colour, label=name)
+        contenders = lab.by(lab.select(records, measurement="labels"), "of")
+        for colour, (name, own) in zip(SERIES_COLOURS, contenders.items(), strict=False):
+            at, accuracy, _ = lab.curve(own, "n_labels", "accuracy")
+            line.plot(at, accuracy, color=colour, label=name)
         line.set(xlabel="labels", ylabel="test accuracy")
         line.legend(fontsize=8)
 
 
-_COMMON: Settings = {
-    "contenders": list(_CONTENDERS),
-    "pool_shape": [100_000, 384],
-    "n_timed": 10,
-    "dataset": "imdb-minilm",
-    "n_pool": 10_000,
-    "n_test": 10_000,
-    "n_labels": 2500,
-    "n_seeds": 2,
-}
-register(
-    Experiment(
+lab.register(
+    lab.Experiment(
         name="active-speed",
         title="Active learning beside modAL and scikit-activeml: seconds a label, and labels needed",
-        presets={
-            "smoke": {
-                **_COMMON,
-                "contenders": ["gaussify"],
-                "pool_shape": [300, 5],
-                "n_timed": 2,
-                "dataset": "made",
-                "n_pool": 200,
-                "n_test": 200,
-                "n_labels": 40,
-                "n_seeds": 1,
-            },
-            "laptop": _COMMON,
-            "paper": {**_COMMON, "n_seeds": 10},
-        },
+        presets=lab.presets(
+            dict(contenders=list(_CONTENDERS), pool_shape=[100_000, 384], n_timed=10, dataset="imdb-minilm")
+            | dict(n_pool=10_000, n_test=10_000, n_labels=2500, n_seeds=2),
+            smoke=dict(contenders=["gaussify"], pool_shape=[300, 5], n_timed=2, dataset="made", n_pool=200, n_test=200)
+            | dict(n_labels=40, n_seeds=1),
+            laptop={},
+            paper=dict(n_seeds=10),
+        ),
         tasks=_tasks,
         run=_run,
         draw=_draw,

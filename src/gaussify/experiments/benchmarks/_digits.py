@@ -1,6 +1,7 @@
-r"""Bayesian logistic regression on scikit-learn's handwritten digits, in closed form, by every method.
+"""Bayesian logistic regression on scikit-learn's handwritten digits, in closed form, by every method.
 
-Labels become Gaussian observations once; the rest is Gaussian regression of each logit on the pixels.
+Labels become Gaussian observations once; the rest is Gaussian regression of each logit on the pixels. The baselines are
+scikit-learn's.
 """
 
 from pathlib import Path
@@ -9,56 +10,49 @@ from typing import Any
 import numpy as np
 
 from gaussify import metrics
-from gaussify.experiments.paper._network_results import chosen
-from gaussify.experiments._lab._registry import Experiment, Settings, Task, register
-from gaussify.experiments._lab._records import Record, Scalar, group
+from gaussify.experiments import _lab as lab
 from gaussify.linear import BayesianLogisticRegression
-from gaussify.matching import MatchMethod
 from gaussify.metrics import Reliability, reliability
 from gaussify.plotting import METHOD_COLOURS, ReliabilityDisplay, figure_file
 
 _SCORES = ("accuracy", "nll", "ece", "brier")
 _DEFAULT = "BayesianLogisticRegression()"
+_METHODS = ("laplace", "variational", "moment", "moment-ori")
 _BASELINES = ("logistic regression", "gradient boosting", "majority class")
 _N_BINS = 10
 
 
-def _tasks(settings: Settings) -> list[Task]:
-    tasks: list[Task] = []
-    for split in range(settings["n_splits"]):
-        tasks += [{"split": split, "model": model, "alpha_eps": None} for model in (_DEFAULT, "gauss")]
-        tasks += [
-            {"split": split, "model": method.value, "alpha_eps": alpha_eps}
-            for method in MatchMethod
-            for alpha_eps in settings["alpha_eps"]
-        ]
-        tasks += [{"split": split, "model": baseline, "alpha_eps": None} for baseline in _BASELINES]
-    return tasks
+def _tasks(settings: lab.Settings) -> list[lab.Task]:
+    models = lab.choices([_DEFAULT, "gauss", *_METHODS, *_BASELINES], settings["alpha_eps"])
+    return [
+        {"split": split, "model": model["method"], "alpha_eps": model["alpha_eps"]}
+        for split in range(settings["n_splits"])
+        for model in models
+    ]
 
 
-def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
-    X_train, X_test, y_train, y_test = _split(int(task["split"]))  # type: ignore[arg-type]
-    model = str(task["model"])
-    estimator = _baseline(model) if model in _BASELINES else _estimator(settings, model, task["alpha_eps"])
-    estimator.fit(X_train, y_train)
-    probs = estimator.predict_proba(X_test)
-    scores: Record = {name: round(getattr(metrics, name)(probs, y_test), 6) for name in _SCORES}
-    scores["train_nll"] = round(metrics.nll(estimator.predict_proba(X_train), y_train), 6)
-    bins = reliability(probs, y_test, n_bins=_N_BINS)
+def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
+    split = _split(task["split"])
+    estimator = _baseline(task["model"]) if task["model"] in _BASELINES else _estimator(settings, task)
+    estimator.fit(split.X, split.y)
+    probs = estimator.predict_proba(split.X_test)
+    own = lab.scores(probs, split.y_test, _SCORES)
+    own["train_nll"] = round(metrics.nll(estimator.predict_proba(split.X), split.y), 6)
+    bins = reliability(probs, split.y_test, n_bins=_N_BINS)
     curve = zip(bins.mean_confidence, bins.accuracy, bins.count, strict=True)
     return [
-        {**scores, "bin": place, "confidence": _or_none(c), "bin_accuracy": _or_none(a), "count": int(n)}
+        {**own, "bin": place, "confidence": _or_none(c), "bin_accuracy": _or_none(a), "count": int(n)}
         for place, (c, a, n) in enumerate(curve)
     ]
 
 
-def _estimator(settings: Settings, model: str, alpha_eps: Scalar) -> BayesianLogisticRegression:
-    """The estimator as it comes, or the paper's model: everything fixed, temperature one."""
-    if model == _DEFAULT:
+def _estimator(settings: lab.Settings, task: lab.Task) -> BayesianLogisticRegression:
+    """Return the estimator with default settings, or the paper's model: everything fixed, temperature one."""
+    if task["model"] == _DEFAULT:
         return BayesianLogisticRegression()
     return BayesianLogisticRegression(
-        model,
-        alpha_eps=alpha_eps or 0.1,  # which 'gauss' does not use
+        task["model"],
+        alpha_eps=lab.given_alpha_eps(task),
         temperature=1.0,
         prior_variance=settings["prior_variance"],
         intercept_variance=settings["prior_variance"],
@@ -67,15 +61,14 @@ def _estimator(settings: Settings, model: str, alpha_eps: Scalar) -> BayesianLog
     )
 
 
-def _split(split: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    from sklearn.datasets import load_digits
+def _split(number: int) -> lab.Split:
     from sklearn.model_selection import train_test_split
     from sklearn.preprocessing import StandardScaler
 
-    X, y = load_digits(return_X_y=True)
-    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_state=split, stratify=y)
-    scaler = StandardScaler().fit(X_train)
-    return scaler.transform(X_train), scaler.transform(X_test), y_train, y_test
+    X, y = lab.load_rows("digits")
+    X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=number, stratify=y)
+    scaler = StandardScaler().fit(X)
+    return lab.Split(scaler.transform(X), y, scaler.transform(X_test), y_test)
 
 
 def _baseline(name: str) -> Any:
@@ -95,78 +88,60 @@ def _or_none(value: float) -> float | None:
     return None if np.isnan(value) else round(float(value), 6)
 
 
-def _summarise(records: list[Record]) -> list[Record]:
-    """Mean scores over the splits, by model and alpha_eps, best NLL first; ``chosen`` by training rows."""
-    scores = [record for record in records if record["bin"] == 0]
-    best = group(chosen(scores, method="model"), "model", "alpha_eps")
-    rows: list[Record] = []
-    for (model, alpha_eps), own in group(scores, "model", "alpha_eps").items():
-        row: Record = {"model": model, "alpha_eps": alpha_eps}
-        for name in (*_SCORES, "train_nll"):
-            row[name] = round(float(np.mean([record[name] for record in own])), 4)
-        rows.append(row | {"chosen": (model, alpha_eps) in best})
-    return sorted(rows, key=_nll)
+def _summarise(records: list[lab.Record]) -> list[lab.Record]:
+    """Return mean scores over the splits, by model and alpha_eps, best NLL first; ``chosen`` by training rows."""
+    first = lab.select(records, bin=0)
+    best = lab.group(lab.chosen(first, "model"), "model", "alpha_eps")
+    rows = [
+        {"model": model, "alpha_eps": alpha_eps}
+        | {name: round(lab.mean(own, name), 4) for name in (*_SCORES, "train_nll")}
+        | {"chosen": (model, alpha_eps) in best}
+        for (model, alpha_eps), own in lab.group(first, "model", "alpha_eps").items()
+    ]
+    return sorted(rows, key=lambda row: row["nll"])
 
 
-def _nll(row: Record) -> float:
-    return float(row["nll"])  # type: ignore[arg-type]
-
-
-def _draw(records: list[Record], folder: Path) -> None:
-    """NLL against alpha_eps, and the calibration of what training rows choose for a few models, on the first split."""
+def _draw(records: list[lab.Record], folder: Path) -> None:
+    """Draw NLL against alpha_eps, and for some models the calibration of the chosen alpha_eps on the first split."""
     summary = _summarise(records)
     shown = ["variational", "laplace", "gauss"]
     with figure_file(folder, "digits", 1, 1 + len(shown), width=12.0, height=3.6) as (_, axes):
         axis = axes[0, 0]
-        for method in MatchMethod:
-            own = sorted((r["alpha_eps"], r["nll"]) for r in summary if r["model"] == method.value)
+        for method in _METHODS:
+            own = sorted((r["alpha_eps"], r["nll"]) for r in lab.select(summary, model=method))
             if own:
-                axis.semilogx(*zip(*own, strict=True), "o-", color=METHOD_COLOURS[method], label=method.value)
-        flat = {"gauss": METHOD_COLOURS["gauss"], "logistic regression": METHOD_COLOURS["exact"]}
-        for model, colour in flat.items():
-            for row in (r for r in summary if r["model"] == model):
-                axis.axhline(_nll(row), ls="--", c=colour, label=model)
+                axis.semilogx(*zip(*own, strict=True), "o-", color=METHOD_COLOURS[method], label=method)
+        for model, colour in {"gauss": "gauss", "logistic regression": "exact"}.items():
+            for row in lab.select(summary, model=model):
+                axis.axhline(row["nll"], ls="--", c=METHOD_COLOURS[colour], label=model)
         axis.set(xlabel="alpha_eps", ylabel="test NLL", title="Negative log-likelihood")
         if axis.has_data():
             axis.legend(fontsize=7)
         for axis, model in zip(axes[0, 1:], shown, strict=True):
-            best = next((row for row in summary if row["model"] == model and row["chosen"]), None)
-            if best is None:  # of a run that has not come to an end
+            best = next(iter(lab.select(summary, model=model, chosen=True)), None)
+            if best is None:  # the run has not finished
                 axis.set_axis_off()
                 continue
-            label = model if best["alpha_eps"] is None else f"{model}, {best['alpha_eps']}"
-            ReliabilityDisplay(_first_reliability(records, best), name=label).plot(axis)
+            alpha = best["alpha_eps"]
+            bins = _reliability(lab.select(records, split=0, model=model, alpha_eps=alpha))
+            ReliabilityDisplay(bins, name=model if alpha is None else f"{model}, {alpha}").plot(axis)
 
 
-def _first_reliability(records: list[Record], choice: Record) -> Reliability:
-    own = [r for r in records if r["split"] == 0 and all(r[key] == choice[key] for key in ("model", "alpha_eps"))]
-    return Reliability(
-        bin_edges=np.linspace(0.0, 1.0, _N_BINS + 1),
-        mean_confidence=np.array([r["confidence"] for r in own], dtype=float),
-        accuracy=np.array([r["bin_accuracy"] for r in own], dtype=float),
-        count=np.array([r["count"] for r in own]),
-    )
+def _reliability(records: list[lab.Record]) -> Reliability:
+    confidence, accuracy, count = (lab.column(records, name) for name in ("confidence", "bin_accuracy", "count"))
+    return Reliability(np.linspace(0.0, 1.0, _N_BINS + 1), confidence, accuracy, count.astype(int))
 
 
-register(
-    Experiment(
+lab.register(
+    lab.Experiment(
         name="digits",
         title="Bayesian logistic regression on handwritten digits, in closed form, by every method",
-        presets={
-            "smoke": {"n_splits": 1, "alpha_eps": [0.1], "prior_variance": 1.0, "label_variance": 0.1},
-            "laptop": {
-                "n_splits": 2,
-                "alpha_eps": [0.01, 0.03, 0.1, 0.3],
-                "prior_variance": 1.0,
-                "label_variance": 0.1,
-            },
-            "paper": {
-                "n_splits": 10,
-                "alpha_eps": [0.01, 0.03, 0.1, 0.3],
-                "prior_variance": 1.0,
-                "label_variance": 0.1,
-            },
-        },
+        presets=lab.presets(
+            dict(alpha_eps=[0.01, 0.03, 0.1, 0.3], prior_variance=1.0, label_variance=0.1),
+            smoke=dict(n_splits=1, alpha_eps=[0.1]),
+            laptop=dict(n_splits=2),
+            paper=dict(n_splits=10),
+        ),
         tasks=_tasks,
         run=_run,
         draw=_draw,

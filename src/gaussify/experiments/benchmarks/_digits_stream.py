@@ -1,17 +1,16 @@
-"""Handwritten digits, one row at a time: each is predicted, and then learnt."""
+"""Handwritten digits, one row at a time: each is predicted and then learnt, by gaussify and by gradient descent."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gaussify.experiments._lab._registry import Experiment, Settings, Task, register
-from gaussify.experiments._lab._records import Record, group, mean_and_error
+from gaussify.experiments import _lab as lab
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
 _SCORES = {"accuracy": "accuracy", "log_loss": "log-loss [nat]"}
-_LEAST = 1e-6  # of probabilities, so that one row of a baseline does not hide all others
+_LEAST = 1e-6  # probability, so that a single row of a baseline does not dominate
 
 
 def _models() -> dict[str, Any]:
@@ -27,18 +26,16 @@ def _models() -> dict[str, Any]:
     }
 
 
-def _tasks(settings: Settings) -> list[Task]:
+def _tasks(settings: lab.Settings) -> list[lab.Task]:
     return [{"stream": stream, "model": model} for stream in range(settings["n_streams"]) for model in _models()]
 
 
-def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
-    """Mean scores of each block of rows, of which every one was predicted before it was learnt."""
-    from sklearn.datasets import load_digits
-
-    X, y = load_digits(return_X_y=True)
-    order = np.random.default_rng(int(str(task["stream"]))).permutation(len(y))[: settings["n_rows"]]
+def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
+    """Return mean scores of each block of rows; every row is predicted before it is learnt."""
+    X, y = lab.load_rows("digits")
+    order = np.random.default_rng(task["stream"]).permutation(len(y))[: settings["n_rows"]]
     X, y = X[order] / 16.0, y[order]
-    model = _models()[str(task["model"])]
+    model = _models()[task["model"]]
     model.partial_fit(X[:1], y[:1], classes=np.arange(10))
     own = []
     for place in range(1, len(y)):
@@ -46,48 +43,47 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
         probs = model.predict_proba(row)[0]
         own.append((float(probs.argmax() == label[0]), -np.log(max(probs[label[0]], _LEAST))))
         model.partial_fit(row, label)
-    blocks = [own[start : start + settings["block"]] for start in range(0, len(own), settings["block"])]
+    size = settings["block"]
+    blocks = (np.mean(own[start : start + size], 0).round(4).tolist() for start in range(0, len(own), size))
     return [
-        {"n_seen": settings["block"] * number, "accuracy": round(accuracy, 4), "log_loss": round(log_loss, 4)}
-        for number, (accuracy, log_loss) in enumerate((np.mean(block, 0).tolist() for block in blocks), 1)
+        {"n_seen": size * number, **dict(zip(_SCORES, block, strict=True))} for number, block in enumerate(blocks, 1)
     ]
 
 
-def _summarise(records: list[Record]) -> list[Record]:
-    """Means over the whole stream, and over its last quarter."""
-    last = 0.75 * max(float(record["n_seen"]) for record in records)  # type: ignore[arg-type]
-    rows: list[Record] = []
-    for (model,), own in group(records, "model").items():
-        late = [record for record in own if float(record["n_seen"]) > last]  # type: ignore[arg-type]
-        row: Record = {"model": model}
+def _summarise(records: list[lab.Record]) -> list[lab.Record]:
+    """Return means over the whole stream, and over its last quarter."""
+    last = 0.75 * max(record["n_seen"] for record in records)
+    rows: list[lab.Record] = []
+    for model, own in lab.by(records, "model").items():
+        late = [record for record in own if record["n_seen"] > last]
+        row: lab.Record = {"model": model}
         for name in _SCORES:
-            row[name] = round(mean_and_error(record[name] for record in own)[0], 4)
-            row[f"{name}, last quarter"] = round(mean_and_error(record[name] for record in late)[0], 4)
+            row |= {name: round(lab.mean(own, name), 4), f"{name}, last quarter": round(lab.mean(late, name), 4)}
         rows.append(row)
     return rows
 
 
-def _draw(records: list[Record], folder: Path) -> None:
+def _draw(records: list[lab.Record], folder: Path) -> None:
     with figure_file(folder, "digits_stream", 1, len(_SCORES), width=9.0, height=3.4) as (figure, axes):
         for (metric, label), axis in zip(_SCORES.items(), axes[0], strict=True):
-            for colour, ((model,), own) in zip(SERIES_COLOURS, group(records, "model").items(), strict=False):
-                means = {n: mean_and_error(r[metric] for r in few)[0] for (n,), few in group(own, "n_seen").items()}
-                axis.plot(list(means), list(means.values()), color=colour, label=str(model))
+            for colour, (model, own) in zip(SERIES_COLOURS, lab.by(records, "model").items(), strict=False):
+                at, average, _ = lab.curve(own, "n_seen", metric)
+                axis.plot(at, average, color=colour, label=model)
             axis.set(xlabel="rows seen", ylabel=f"{label} of the next rows")
         axes[0, 1].set_ylim(0.0, 2.5)
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2)
+        lab.legend_below(figure, axes, ncols=2)
 
 
-register(
-    Experiment(
+lab.register(
+    lab.Experiment(
         name="digits-stream",
         title="Handwritten digits one row at a time, each predicted and then learnt",
-        presets={
-            "smoke": {"n_streams": 1, "n_rows": 201, "block": 50},
-            "laptop": {"n_streams": 2, "n_rows": 1797, "block": 50},
-            "paper": {"n_streams": 10, "n_rows": 1797, "block": 50},
-        },
+        presets=lab.presets(
+            dict(n_rows=1797, block=50),
+            smoke=dict(n_streams=1, n_rows=201),
+            laptop=dict(n_streams=2),
+            paper=dict(n_streams=10),
+        ),
         tasks=_tasks,
         run=_run,
         draw=_draw,

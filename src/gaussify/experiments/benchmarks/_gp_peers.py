@@ -1,7 +1,7 @@
-"""GPyTorch's Gaussian processes for classification as its documentation builds them, and a watch over their training.
+"""GPyTorch's Gaussian processes for classification, built as in its documentation, and predictions while they train.
 
-All kernels have the form that :class:`~gaussify.GPClassifier` begins with: a scaled RBF with a lengthscale for each
-feature, at first the square root of the number of features (rows are standardised).
+All kernels have the form that :class:`~gaussify.GPClassifier` starts from: a scaled RBF with a lengthscale for each
+feature, initially the square root of the number of features (rows are standardised).
 """
 
 import time
@@ -26,10 +26,11 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gaussify.experiments._lab._timing import steps_until
 from gaussify.likelihoods import SoftmaxLikelihood
 
-_RATE = 0.1  # of Adam; of 0.01, 0.03 and 0.1 the best on letter for the softmax model, and the usual one for regression
-_DECAY = 0.1  # of the rate for minibatches, over the time there is
+_RATE = 0.1  # of Adam: of 0.01, 0.03 and 0.1 the best on letter for the softmax model, and usual for regression
+_DECAY = 0.1  # of this rate over all steps, for minibatches
 _PREDICTED = 1000  # rows at a time
 
 
@@ -39,13 +40,13 @@ class DirichletSGPR(ExactGP):
     Parameters
     ----------
     X, labels
-        Training rows; the largest label says how many classes there are.
+        Training rows. The number of classes is one more than the largest label.
     points
-        First inducing points, shared by all latents.
+        The first inducing points, shared by all latents.
     mean
-        First constant means; by default, those of the targets.
+        The first constant means; by default, those of the targets.
     kernel_per_class
-        Whether each latent has a kernel of its own.
+        If true, each latent has its own kernel.
     """
 
     def __init__(
@@ -85,11 +86,11 @@ class SoftmaxSVGP(ApproximateGP):
     Parameters
     ----------
     points
-        First inducing points, of each class if kernels are its own.
+        The first inducing points, of each class if it has its own kernel.
     n_classes
-        How many latents there are.
+        The number of latents.
     kernel_per_class
-        Whether each latent has kernel, mean and inducing points of its own.
+        If true, each latent has its own kernel, mean and inducing points.
     """
 
     def __init__(self, points: Float[Tensor, "m d"], n_classes: int, *, kernel_per_class: bool) -> None:
@@ -111,7 +112,7 @@ class SoftmaxSVGP(ApproximateGP):
 
 
 def scaled_rbf(n_features: int, variance: float, dtype: torch.dtype, batch_shape: torch.Size) -> Kernel:
-    """Return the kernel that every contender begins with.
+    """Return the kernel that every contender starts from.
 
     Examples
     --------
@@ -126,14 +127,14 @@ def scaled_rbf(n_features: int, variance: float, dtype: torch.dtype, batch_shape
 
 
 class Trainer(NamedTuple):
-    """What a model in training does: a step, at a share of the time there is, and probabilities of test rows."""
+    """A model in training: ``step`` takes the share of the time that has passed, ``predict`` scores test rows."""
 
     step: Callable[[float], None]
     predict: Callable[[], NDArray]
 
 
 class Look(NamedTuple):
-    """A model after some steps; what the look itself takes does not count as training."""
+    """A model after some steps; the time of the prediction is not part of ``seconds``."""
 
     n_steps: int
     seconds: float
@@ -142,7 +143,7 @@ class Look(NamedTuple):
 
 
 def watch(make: Callable[[], Trainer], time_limit: float, n_looks: int) -> Iterator[Look]:
-    """Make a model, train it for so many seconds, and look at it at times that double.
+    """Make a model, train it for ``time_limit`` seconds, and predict at times that double.
 
     Examples
     --------
@@ -154,18 +155,11 @@ def watch(make: Callable[[], Trainer], time_limit: float, n_looks: int) -> Itera
     begun = time.perf_counter()
     trainer = make()
     seconds = time.perf_counter() - begun
-    n_steps = n_seen = 0
-    for mark in time_limit * 0.5 ** np.arange(n_looks)[::-1]:
-        while n_steps == 0 or seconds < mark:
-            begun = time.perf_counter()
-            trainer.step(min(1.0, seconds / time_limit))
-            seconds += time.perf_counter() - begun
-            n_steps += 1
-        if n_steps > n_seen:
-            begun = time.perf_counter()
-            probs = trainer.predict()
-            yield Look(n_steps, seconds, time.perf_counter() - begun, probs)
-            n_seen = n_steps
+    marks = time_limit * 0.5 ** np.arange(n_looks)[::-1]
+    for n_steps, own in steps_until(marks, lambda now: trainer.step(min(1.0, now / time_limit)), seconds, at_least=1):
+        begun = time.perf_counter()
+        probs = trainer.predict()
+        yield Look(n_steps, own, time.perf_counter() - begun, probs)
 
 
 def dirichlet_trainer(X: NDArray, labels: NDArray, X_test: NDArray, n_inducing: int) -> Trainer:
@@ -190,7 +184,7 @@ def dirichlet_trainer(X: NDArray, labels: NDArray, X_test: NDArray, n_inducing: 
 def svgp_trainer(
     X: NDArray, labels: NDArray, X_test: NDArray, n_inducing: int, batch_size: int, *, kernel_per_class: bool
 ) -> Trainer:
-    """Train by Adam on minibatches, in float32, as GPyTorch has it by default; the rate falls to a tenth."""
+    """Train by Adam on minibatches, in float32, GPyTorch's default; the rate falls to a tenth."""
     rows, test, y = torch.from_numpy(X).float(), torch.from_numpy(X_test).float(), torch.from_numpy(labels)
     n_classes = int(labels.max()) + 1
     model = SoftmaxSVGP(cluster_centres(rows, n_inducing), n_classes, kernel_per_class=kernel_per_class)
@@ -215,7 +209,7 @@ def svgp_trainer(
 
 
 def cluster_centres(rows: Float[Tensor, "n d"], n_inducing: int) -> Float[Tensor, "m d"]:
-    """Return centres of clusters of some rows, where inducing points of :class:`~gaussify.GPClassifier` begin too.
+    """Return centres of clusters of some rows, which are also the first inducing points of ``GPClassifier``.
 
     Examples
     --------
@@ -238,7 +232,7 @@ def _minibatches(n_rows: int, size: int) -> Iterator[Tensor]:
 
 @torch.no_grad()
 def _probs(model: Any, latents: Callable[[Tensor], tuple[Tensor, Tensor]], X: Float[Tensor, "n d"]) -> NDArray:
-    """Probabilities by gaussify's quadrature, which is more accurate than the samples that GPyTorch would draw."""
+    """Return probabilities by gaussify's quadrature, which is more accurate than GPyTorch's samples."""
     model.eval()
     parts = [latents(part) for part in X.split(_PREDICTED)]
     mean, variance = (torch.cat(own).double() for own in zip(*parts, strict=True))

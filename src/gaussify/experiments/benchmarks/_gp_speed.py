@@ -1,20 +1,20 @@
-"""What sparse Gaussian processes cost: objective and gradient, their memory, and the time to a good test NLL.
+"""The cost of sparse Gaussian processes: objective and gradient, their memory, and the time to a good test NLL.
 
-- ``objective``: the collapsed bound and its gradient on letter, against GPyTorch's Dirichlet regression with the same
-  targets, kernel form, rows, inducing points and means, so that all have the same value (``objective_per_row``). Peak
-  memory is that of a process of its own that evaluates once, and what it was before that.
+- ``objective``: the collapsed bound and its gradient on letter, against GPyTorch's Dirichlet regression. Targets, form
+  of the kernel, rows, inducing points and means are the same, so all have the same value (``objective_per_row``). Peak
+  memory is that of a separate process that evaluates once, beside its memory before that.
 - ``number of classes``: the same for 2 to 100 classes of the same number of generated rows. One more class costs the
-  factorisation of a matrix of size M, as much as M/2 rows or so.
+  factorisation of a matrix of size M, as much as about M/2 rows.
 - ``share of peak``: the speed of the same on drive, counted as 4 N M² operations, over that of matrix products.
-- ``exact likelihood``: one gradient of ``objective="elbo"`` and of ``"leave-one-out"`` on letter, expectations over as
-  many rows as by default, beside one of ``objective="matched"`` with the same targets.
+- ``exact likelihood``: one gradient of ``objective="elbo"`` and of ``"leave-one-out"`` on letter, with expectations over
+  the default number of rows, beside one of ``objective="matched"`` with the same targets.
 - ``million rows``: seconds, and peak memory of the whole process, which also generates the rows.
-- ``time to nll``: test scores on letter against the seconds a fit took. The time of predictions is apart. Probabilities
+- ``time to nll``: test scores on letter against the seconds of a fit. Predictions are timed separately. Probabilities
   are at least 1e-15, as forests give zeros.
 
-``time_ratio`` is the time over that of the reference in the same run, which is gaussify, or its fewest classes;
-``memory_ratio`` is of peaks. With two cores the laptop preset takes about 40 minutes, 15 of them in the time limits of
-GPyTorch's training, and 8 GB.
+``time_ratio`` is the time over that of the reference in the same run: gaussify, or its smallest number of classes.
+``memory_ratio`` is the ratio of peaks. On two cores the laptop preset takes about 40 minutes, 15 of them the time limits
+of GPyTorch's training, and 8 GB.
 """
 
 import time
@@ -29,12 +29,18 @@ from gpytorch.kernels import Kernel
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from gaussify import datasets, metrics
-from gaussify.experiments.benchmarks._gp_peers import DirichletSGPR, Trainer, dirichlet_trainer, scaled_rbf, svgp_trainer, watch
-from gaussify.experiments.benchmarks._gp_speed_figures import NLL, OWN, draw, summarise
-from gaussify.experiments._lab._registry import Experiment, Settings, Task, register
-from gaussify.experiments._lab._records import Record
+from gaussify import datasets
+from gaussify.experiments import _lab as lab
 from gaussify.experiments._lab._timing import best_times, peak_gibibytes, run_alone
+from gaussify.experiments.benchmarks._gp_peers import (
+    DirichletSGPR,
+    Trainer,
+    dirichlet_trainer,
+    scaled_rbf,
+    svgp_trainer,
+    watch,
+)
+from gaussify.experiments.benchmarks._gp_speed_figures import NLL, OWN, draw, summarise
 from gaussify.gp import GPClassifier
 from gaussify.gp._constant_mean import constant_variance
 from gaussify.gp._rows import SortedRows
@@ -44,7 +50,7 @@ from gaussify.gp.objectives._expectation import log_predictive
 from gaussify.gp.objectives._likelihood import LikelihoodObjective, accumulate_likelihood_objective
 from gaussify.likelihoods import SoftmaxLikelihood
 
-GENERATED = "generated"  # in place of a data set
+GENERATED = "generated"  # instead of a data set
 _ONE_KERNEL = "GPyTorch, one kernel"
 _PEERS = {
     _ONE_KERNEL: {"kernel_per_class": False},
@@ -54,17 +60,8 @@ _ALPHA = 0.01  # GPyTorch's default
 _SMALLEST = 1e-15  # probability in a score, as usual
 
 
-class Split(NamedTuple):
-    """Standardised rows to learn from and to test on."""
-
-    X: Float[np.ndarray, "n d"]
-    y: Int64[np.ndarray, " n"]
-    X_test: Float[np.ndarray, "m d"]
-    y_test: Int64[np.ndarray, " m"]
-
-
 @lru_cache(maxsize=1)
-def load_split(name: str, n_train: int, n_test: int) -> Split:
+def load_split(name: str, n_train: int, n_test: int) -> lab.Split:
     """Return rows of a data set in a random order that is always the same, or generated ones.
 
     Examples
@@ -81,11 +78,11 @@ def load_split(name: str, n_train: int, n_test: int) -> Split:
     X, y = X[order].astype(np.float64), y[order]
     spread = X[:n_train].std(0)
     X = (X - X[:n_train].mean(0)) / np.where(spread > 0.0, spread, 1.0)
-    return Split(X[:n_train], y[:n_train], X[n_train:], y[n_train:])
+    return lab.Split(X[:n_train], y[:n_train], X[n_train:], y[n_train:])
 
 
 class Evaluation(NamedTuple):
-    """Rows, targets and inducing points that the bound is evaluated with."""
+    """The rows, labels and inducing points that the bound is evaluated with."""
 
     X: Float[Tensor, "n d"]
     labels: Int64[Tensor, " n"]
@@ -93,13 +90,13 @@ class Evaluation(NamedTuple):
 
     @classmethod
     def of(cls, X: Float[np.ndarray, "n d"], y: Int64[np.ndarray, " n"], n_inducing: int) -> "Evaluation":
-        """Take distinct rows as inducing points."""
+        """Return an evaluation with distinct rows as inducing points."""
         distinct = np.unique(X[: 10 * n_inducing], axis=0)
         chosen = np.random.default_rng(0).permutation(len(distinct))[:n_inducing]
         return cls(torch.from_numpy(X), torch.from_numpy(y), torch.from_numpy(distinct[chosen]))
 
     def own(self) -> Callable[[], Any]:
-        """Return the function that evaluates gaussify's bound and gradient, GPyTorch's targets given."""
+        """Return a function that evaluates gaussify's bound and gradient with GPyTorch's targets."""
         likelihood, kernel, rows, points = self._begin()
         table = likelihood.target_table()
 
@@ -111,7 +108,7 @@ class Evaluation(NamedTuple):
         return evaluate
 
     def with_labels(self, objective: str, seed: int) -> Callable[[], float]:
-        """Return the function that evaluates an objective of the exact likelihood, by other rows each time."""
+        """Return a function that evaluates an objective of the exact likelihood, with other rows each time."""
         likelihood, kernel, rows, points = self._begin()
         n = len(self.labels)
         log_alpha = torch.tensor(_ALPHA, dtype=torch.float64).log().requires_grad_()
@@ -140,7 +137,7 @@ class Evaluation(NamedTuple):
         return likelihood, kernel, rows, self.points.clone().requires_grad_()
 
     def gpytorch(self, *, kernel_per_class: bool, mean: Tensor | None = None) -> Callable[[], float]:
-        """Return the function that evaluates GPyTorch's."""
+        """Return a function that evaluates GPyTorch's bound and gradient."""
         model = DirichletSGPR(self.X, self.labels, self.points, mean=mean, kernel_per_class=kernel_per_class)
 
         def evaluate() -> float:
@@ -152,8 +149,8 @@ class Evaluation(NamedTuple):
         return evaluate
 
 
-def _objective(settings: Settings, seed: int) -> Iterator[Record]:
-    """Time in one interleaved run, and memory in processes of their own."""
+def _objective(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
+    """Times in one interleaved run, and memory in separate processes."""
     split, m = load_split(*settings["letter"]), settings["n_inducing"]
     problem = Evaluation.of(split.X, split.y, m)
     own = problem.own()
@@ -166,7 +163,7 @@ def _objective(settings: Settings, seed: int) -> Iterator[Record]:
     }
     times = best_times(runs, settings["n_rounds"], {OWN: settings["n_own"]})
     for name, seconds in times.items():
-        record: Record = {"contender": name, "seconds": seconds, "time_ratio": seconds / times[OWN]}
+        record: lab.Record = {"contender": name, "seconds": seconds, "time_ratio": seconds / times[OWN]}
         if name in alone:
             before, peak, value = alone[name]
             record |= {
@@ -178,8 +175,8 @@ def _objective(settings: Settings, seed: int) -> Iterator[Record]:
         yield record
 
 
-def _with_labels(settings: Settings, seed: int) -> Iterator[Record]:
-    """Time all objectives in one interleaved run."""
+def _with_labels(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
+    """Times of all objectives in one interleaved run."""
     split = load_split(*settings["letter"])
     problem = Evaluation.of(split.X, split.y, settings["n_inducing"])
     runs: dict[str, Callable[[], Any]] = {"matched": problem.own()}
@@ -190,7 +187,7 @@ def _with_labels(settings: Settings, seed: int) -> Iterator[Record]:
 
 
 def evaluate_alone(contender: str, split: list[Any], n_inducing: int, mean: list[float]) -> None:
-    """Evaluate once, and print the peak memory of this process in gibibytes before it and after, and the bound."""
+    """Evaluate once, and print the peak memory of this process before and after, in gibibytes, and the bound."""
     X, y, _, _ = load_split(*split)
     problem = Evaluation.of(X, y, n_inducing)
     is_own = contender == OWN
@@ -202,8 +199,8 @@ def evaluate_alone(contender: str, split: list[Any], n_inducing: int, mean: list
     print(before, peak_gibibytes(), found.value if is_own else found)
 
 
-def _classes(settings: Settings, seed: int) -> Iterator[Record]:
-    """Objective and gradient against the number of classes, of GPyTorch for the fewest rows and classes."""
+def _classes(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
+    """Objective and gradient against the number of classes; GPyTorch's only with few rows and classes."""
     m, runs = settings["n_inducing"], {}
     for n in settings["class_rows"]:
         for k in settings["n_classes"]:
@@ -224,8 +221,8 @@ def _classes(settings: Settings, seed: int) -> Iterator[Record]:
         }
 
 
-def _share(settings: Settings, seed: int) -> Iterator[Record]:
-    """Operations a second, of which a pass over rows needs 2 M² a row, and the gradient another."""
+def _share(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
+    """Operations a second: a pass over rows takes 2 M² for each row, and the gradient as many again."""
     split, m = load_split(*settings["drive"]), settings["n_inducing"]
     size = settings["product_size"]
     matrix = np.random.default_rng(seed).standard_normal((size, size))
@@ -247,14 +244,14 @@ def _share(settings: Settings, seed: int) -> Iterator[Record]:
         }
 
 
-def _million(settings: Settings, seed: int) -> Iterator[Record]:
-    """In a process of its own."""
+def _million(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
+    """Seconds and peak memory in a separate process."""
     seconds, peak = run_alone(__name__, "evaluate_many_rows", *settings["million"], settings["n_inducing"], seed)
     yield {"contender": OWN, "seconds": seconds, "peak_gibibytes": peak}
 
 
 def evaluate_many_rows(n: int, d: int, n_classes: int, n_inducing: int, seed: int) -> None:
-    """Generate rows, evaluate once, and print the seconds of that and the peak memory of all in gibibytes."""
+    """Generate rows, evaluate once, and print the seconds of the evaluation and the peak memory in gibibytes."""
     rows = datasets.make_drifting_stream(n, d, n_classes, drift="none", random_state=seed)
     evaluate = Evaluation.of(*rows, n_inducing).own()
     begun = time.perf_counter()
@@ -262,13 +259,12 @@ def evaluate_many_rows(n: int, d: int, n_classes: int, n_inducing: int, seed: in
     print(time.perf_counter() - begun, peak_gibibytes())
 
 
-def _scores(probs: Float[np.ndarray, "n c"], y: Int64[np.ndarray, " n"]) -> dict[str, float]:
+def _scores(probs: Float[np.ndarray, "n c"], y: Int64[np.ndarray, " n"]) -> lab.Record:
     probs = np.maximum(probs, _SMALLEST)
-    probs = probs / probs.sum(1, keepdims=True)
-    return {"nll": metrics.nll(probs, y), "ece": metrics.ece(probs, y), "error": 1.0 - metrics.accuracy(probs, y)}
+    return lab.scores(probs / probs.sum(1, keepdims=True), y, ("nll", "ece", "error"), n_digits=15)
 
 
-def _fitted(model: Any, split: Split, n_rows: int | None = None) -> Record:
+def _fitted(model: Any, split: lab.Split, n_rows: int | None = None) -> lab.Record:
     """Scores of a scikit-learn estimator, fitted to the first rows or to all."""
     marks = [time.perf_counter()]
     model.fit(split.X[:n_rows], split.y[:n_rows])
@@ -279,7 +275,7 @@ def _fitted(model: Any, split: Split, n_rows: int | None = None) -> Record:
     return {"seconds": seconds, "predict_seconds": predict_seconds, **_scores(probs, split.y_test)}
 
 
-def _watched(make: Callable[..., Trainer], settings: Settings, split: Split) -> Iterator[Record]:
+def _watched(make: Callable[..., Trainer], settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
     """Scores of a model of GPyTorch while it is trained."""
     training = partial(make, split.X, split.y, split.X_test, settings["n_inducing"])
     for look in watch(training, settings["time_limit"], settings["n_looks"]):
@@ -292,38 +288,29 @@ def _watched(make: Callable[..., Trainer], settings: Settings, split: Split) -> 
 
 
 def _own_fits(
-    n_predict: int | None, iterations: list[int], settings: Settings, split: Split, seed: int
-) -> Iterator[Record]:
-    """Fitted anew for each number of iterations, at most."""
+    n_predict: int | None, iterations: list[int], settings: lab.Settings, split: lab.Split, seed: int
+) -> Iterator[lab.Record]:
+    """Scores of fits with at most so many iterations, each from the start."""
     for max_iter in iterations:
         model = GPClassifier(n_inducing=settings["n_inducing"], n_inducing_predict=n_predict, max_iter=max_iter)
         record = _fitted(model, split)
         yield {"n_iterations": model.search_[0].n_iterations, **record}
 
 
-def _svgp(kernel_per_class: bool, settings: Settings, split: Split, seed: int) -> Iterator[Record]:
-    make = partial(svgp_trainer, batch_size=settings["batch_size"], kernel_per_class=kernel_per_class)
-    return _watched(make, settings, split)
-
-
-def _dirichlet(settings: Settings, split: Split, seed: int) -> Iterator[Record]:
-    return _watched(dirichlet_trainer, settings, split)
-
-
-def _forest(settings: Settings, split: Split, seed: int) -> Iterator[Record]:
+def _forest(settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
     from sklearn.ensemble import RandomForestClassifier
 
     yield _fitted(RandomForestClassifier(settings["n_trees"], n_jobs=-1, random_state=seed), split)
 
 
-def _boosting(settings: Settings, split: Split, seed: int) -> Iterator[Record]:
+def _boosting(settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     yield _fitted(HistGradientBoostingClassifier(random_state=seed), split)
 
 
-def _one_vs_rest(settings: Settings, split: Split, seed: int) -> Iterator[Record]:
-    """A kernel with one lengthscale for each class, as a search for more takes long."""
+def _one_vs_rest(settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
+    """Scores of a kernel with one lengthscale for each class; a search for more would take long."""
     from sklearn.gaussian_process import GaussianProcessClassifier
     from sklearn.gaussian_process.kernels import RBF
 
@@ -331,27 +318,28 @@ def _one_vs_rest(settings: Settings, split: Split, seed: int) -> Iterator[Record
     yield _fitted(GaussianProcessClassifier(kernel, random_state=seed), split, settings["n_exact_rows"])
 
 
-_Contender = Callable[[Settings, Split, int], Iterator[Record]]
+_Contender = Callable[[lab.Settings, lab.Split, int], Iterator[lab.Record]]
 
 
-def _contenders(settings: Settings) -> dict[str, _Contender]:
+def _contenders(settings: lab.Settings) -> dict[str, _Contender]:
     contenders: dict[str, _Contender] = {}
+    svgp = partial(svgp_trainer, batch_size=settings["batch_size"])
     for n_predict, iterations in settings["own"]:
         name = f"{OWN}, M={settings['n_inducing']}"
         contenders[name if n_predict is None else f"{name}, {n_predict} to predict"] = partial(
             _own_fits, n_predict, iterations
         )
     return contenders | {
-        "GPyTorch SVGP, one kernel": partial(_svgp, False),
-        "GPyTorch SVGP, one kernel a class": partial(_svgp, True),
-        "GPyTorch Dirichlet": _dirichlet,
+        "GPyTorch SVGP, one kernel": partial(_watched, partial(svgp, kernel_per_class=False)),
+        "GPyTorch SVGP, one kernel a class": partial(_watched, partial(svgp, kernel_per_class=True)),
+        "GPyTorch Dirichlet": partial(_watched, dirichlet_trainer),
         "random forest": _forest,
         "gradient boosting": _boosting,
         f"scikit-learn GP, {settings['n_exact_rows']} rows": _one_vs_rest,
     }
 
 
-_MEASUREMENTS: dict[str, Callable[[Settings, int], Iterator[Record]]] = {
+_MEASUREMENTS: dict[str, Callable[[lab.Settings, int], Iterator[lab.Record]]] = {
     "objective": _objective,
     "number of classes": _classes,
     "share of peak": _share,
@@ -360,24 +348,19 @@ _MEASUREMENTS: dict[str, Callable[[Settings, int], Iterator[Record]]] = {
 }
 
 
-def _tasks(settings: Settings) -> list[Task]:
-    costs: list[Task] = [{"measurement": name} for name in _MEASUREMENTS]
+def _tasks(settings: lab.Settings) -> list[lab.Task]:
+    costs: list[lab.Task] = [{"measurement": name} for name in _MEASUREMENTS]
     return costs + [{"measurement": NLL, "contender": name} for name in _contenders(settings)]
 
 
-def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
-    seed %= 2**31
-    if task["measurement"] == NLL:
-        records = _scored(settings, str(task["contender"]), seed)
-    else:
-        records = list(_MEASUREMENTS[str(task["measurement"])](settings, seed))
+def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
+    measure = _MEASUREMENTS.get(task["measurement"]) or partial(_scored, task["contender"])
     return [
-        {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in record.items()}
-        for record in records
+        {name: lab.significant(value) for name, value in record.items()} for record in measure(settings, seed % 2**31)
     ]
 
 
-def _scored(settings: Settings, contender: str, seed: int) -> list[Record]:
+def _scored(contender: str, settings: lab.Settings, seed: int) -> list[lab.Record]:
     split = load_split(*settings["letter"])
     with warnings.catch_warnings():
         if not contender.startswith(OWN):
@@ -385,52 +368,22 @@ def _scored(settings: Settings, contender: str, seed: int) -> list[Record]:
         return list(_contenders(settings)[contender](settings, split, seed))
 
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "laptop": {
-        "letter": ["letter", 15_000, 5000],
-        "drive": ["drive", 48_509, 10_000],
-        "million": [1_000_000, 20, 10],
-        "n_inducing": 200,
-        "n_rounds": 2,
-        "n_own": 5,
-        "memory_of": [OWN, *_PEERS],
-        "class_rows": [20_000, 100_000],
-        "class_features": 20,
-        "n_classes": [2, 5, 10, 26, 50, 100],
-        "gpytorch_classes": [2, 5],
-        "product_size": 2000,
-        "own": [[None, [5, 20, 60, 200]], [1000, [20, 200]], [2000, [200]]],
-        "time_limit": 300.0,
-        "n_looks": 8,
-        "batch_size": 1024,
-        "n_trees": 500,
-        "n_exact_rows": 1000,
-    }
-}
-PRESETS["paper"] = PRESETS["laptop"] | {"n_rounds": 4, "time_limit": 900.0, "n_looks": 9}
-PRESETS["smoke"] = PRESETS["laptop"] | {
-    "letter": [GENERATED, 200, 100],
-    "drive": [GENERATED, 300, 100],
-    "million": [2000, 3, 3],
-    "n_inducing": 10,
-    "n_rounds": 1,
-    "n_own": 2,
-    "memory_of": [],  # to import everything in new processes takes longest
-    "class_rows": [200, 300],
-    "class_features": 3,
-    "n_classes": [2, 4],
-    "gpytorch_classes": [2],
-    "product_size": 100,
-    "own": [[None, [2, 10]], [20, [10]]],
-    "time_limit": 0.2,
-    "n_looks": 2,
-    "batch_size": 64,
-    "n_trees": 10,
-    "n_exact_rows": 40,
-}
+PRESETS = lab.presets(
+    dict(letter=["letter", 15_000, 5000], drive=["drive", 48_509, 10_000], million=[1_000_000, 20, 10], n_inducing=200)
+    | dict(n_own=5, memory_of=[OWN, *_PEERS], class_rows=[20_000, 100_000], class_features=20)
+    | dict(n_classes=[2, 5, 10, 26, 50, 100], gpytorch_classes=[2, 5], product_size=2000)
+    | dict(own=[[None, [5, 20, 60, 200]], [1000, [20, 200]], [2000, [200]]], batch_size=1024, n_trees=500)
+    | dict(n_exact_rows=1000),
+    smoke=dict(letter=[GENERATED, 200, 100], drive=[GENERATED, 300, 100], million=[2000, 3, 3], n_inducing=10)
+    | dict(n_rounds=1, n_own=2, class_rows=[200, 300], class_features=3, n_classes=[2, 4], gpytorch_classes=[2])
+    | dict(product_size=100, own=[[None, [2, 10]], [20, [10]]], time_limit=0.2, n_looks=2, batch_size=64, n_trees=10)
+    | dict(n_exact_rows=40, memory_of=[]),  # importing everything in new processes would take longest
+    laptop=dict(n_rounds=2, time_limit=300.0, n_looks=8),
+    paper=dict(n_rounds=4, time_limit=900.0, n_looks=9),
+)
 
-register(
-    Experiment(
+lab.register(
+    lab.Experiment(
         name="gp-speed",
         title="Cost of sparse Gaussian processes, and their time to a good test NLL, against peers",
         presets=PRESETS,

@@ -1,7 +1,7 @@
 """Figures and table of the experiment ``gp-speed``, from its records alone."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gaussify.experiments._lab._records import Record
+from gaussify.experiments import _lab as lab
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
 OWN = "gaussify"
@@ -20,18 +20,17 @@ _SUMMARY = (
     *("seconds", "time_ratio", "peak_gibibytes", "memory_ratio", "share_of_peak"),
     *("predict_seconds", "nll", "ece", "error"),
 )
-_OTHER_COLOUR = "#bbbbbb"
 _LABEL_SIZE = 8.0
 _FAMILIES = (OWN, "GPyTorch SVGP", "GPyTorch", "random forest", "gradient boosting", "scikit-learn")  # by their names
 _MARKERS = "os^v"  # within a family
 
 
-def draw(records: list[Record], folder: Path) -> None:
+def draw(records: list[lab.Record], folder: Path) -> None:
     """Draw what an evaluation costs, and test scores against time."""
     panels = [
         (panel, own)
-        for (name, column), panel in _PANELS.items()
-        if (own := [r for r in records if r["measurement"] == name and r.get(column) is not None])
+        for (measurement, name), panel in _PANELS.items()
+        if (own := [r for r in lab.select(records, measurement=measurement) if r.get(name) is not None])
     ]
     if panels:
         n_rows, n_columns = math.ceil(len(panels) / 2), min(2, len(panels))
@@ -40,77 +39,62 @@ def draw(records: list[Record], folder: Path) -> None:
                 panel(axis, own)
             for axis in axes.flat[len(panels) :]:
                 axis.set_visible(False)
-    if scored := [r for r in records if r["measurement"] == NLL]:
+    if scored := lab.select(records, measurement=NLL):
         with figure_file(folder, "time_to_nll", 1, 1, width=8.0, height=4.6) as (_, axes):
             _draw_scores(scored, axes[0, 0])
 
 
-def summarise(records: list[Record]) -> list[Record]:
+def summarise(records: list[lab.Record]) -> list[lab.Record]:
     """Return the main columns: of scores the last of each contender, with the first time below each target."""
-    scored = _by_contender([r for r in records if r["measurement"] == NLL])
-    return [_main(r) for r in records if r["measurement"] != NLL] + [
-        _main(own[-1]) | {f"seconds_to_{target}": _seconds_to(own, target) for target in TARGETS}
-        for own in scored.values()
-    ]
+    rows = [_main(record) for record in records if record["measurement"] != NLL]
+    for own in _by_contender(lab.select(records, measurement=NLL)).values():
+        first = {
+            f"seconds_to_{target}": next((record["seconds"] for record in own if record["nll"] <= target), None)
+            for target in TARGETS
+        }
+        rows.append(_main(own[-1]) | first)
+    return rows
 
 
-def _main(record: Record) -> Record:
-    name = str(record["contender"])
+def _main(record: lab.Record) -> lab.Record:
+    contender = record["contender"]
     if record.get("n_classes") is not None:
-        name += f", {record['n_classes']} classes"
-    known = {column: record[column] for column in _SUMMARY if record.get(column) is not None}
-    return {"measurement": record["measurement"], "contender": name, **known}
+        contender += f", {record['n_classes']} classes"
+    known = {name: record[name] for name in _SUMMARY if record.get(name) is not None}
+    return {"measurement": record["measurement"], "contender": contender, **known}
 
 
-def _by_contender(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Records in the order of time."""
-    groups: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda record: _number(record["seconds"])):
-        groups.setdefault(str(record["contender"]), []).append(record)
-    names = dict.fromkeys(str(record["contender"]) for record in records)
-    return {name: groups[name] for name in names}
+def _by_contender(records: list[lab.Record]) -> dict[str, list[lab.Record]]:
+    """Return the records of each contender in the order of time."""
+    return {
+        name: sorted(own, key=lambda record: record["seconds"]) for name, own in lab.by(records, "contender").items()
+    }
 
 
-def _seconds_to(records: Sequence[Record], target: float) -> float | None:
-    """The first time at which a record has at most this NLL."""
-    return next((_number(r["seconds"]) for r in records if _number(r["nll"]) <= target), None)
-
-
-def _number(value: Any) -> float:
-    return float(value)
-
-
-def _bars(column: str, title: str, label: str, axis: Any, records: list[Record]) -> None:
-    own = records[::-1]
-    bars = axis.barh(
-        [str(record["contender"]) for record in own],
-        [record[column] for record in own],
-        color=[SERIES_COLOURS[0] if record["contender"] == OWN else _OTHER_COLOUR for record in own],
-    )
-    axis.bar_label(bars, fmt="%.3g", padding=2, fontsize=_LABEL_SIZE)
+def _bars(name: str, title: str, label: str, axis: Any, records: list[lab.Record]) -> None:
+    lab.draw_bars(axis, records, name, label_size=_LABEL_SIZE)
     axis.set(xlabel=label, title=title)
-    axis.margins(x=0.15)
     axis.grid(visible=False)
 
 
-def _draw_classes(axis: Any, records: list[Record]) -> None:
-    for number, (name, own) in enumerate(_by_contender(records).items()):
-        own = sorted(own, key=lambda record: _number(record["n_classes"]))
-        x, y = ([_number(record[column]) for record in own] for column in ("n_classes", "seconds"))
-        axis.plot(x, y, "o-", markersize=4, color=SERIES_COLOURS[number], label=name)
+def _draw_classes(axis: Any, records: list[lab.Record]) -> None:
+    for colour, (contender, own) in zip(SERIES_COLOURS, _by_contender(records).items(), strict=False):
+        own = sorted(own, key=lambda record: record["n_classes"])
+        x, y = (lab.column(own, name) for name in ("n_classes", "seconds"))
+        axis.plot(x, y, "o-", markersize=4, color=colour, label=contender)
     axis.set(
         xscale="log", yscale="log", xlabel="classes", ylabel="seconds", title="objective and gradient, more classes"
     )
     axis.yaxis.set_major_formatter("{x:g}")
     axis.yaxis.set_minor_formatter(_some)
-    ticks = sorted({record["n_classes"] for record in records}, key=_number)
+    ticks = sorted({record["n_classes"] for record in records})
     axis.set_xticks(ticks, [str(tick) for tick in ticks])
     axis.set_xticks([], minor=True)
     axis.margins(y=0.25)
     axis.legend(loc="upper right", fontsize=_LABEL_SIZE - 1.0, handlelength=1.0)
 
 
-_PANELS: dict[tuple[str, str], Callable[[Any, list[Record]], None]] = {
+_PANELS: dict[tuple[str, str], Callable[[Any, list[lab.Record]], None]] = {
     ("objective", "seconds"): partial(_bars, "seconds", "objective and gradient", "seconds"),
     ("objective", "peak_gibibytes"): partial(_bars, "peak_gibibytes", "peak memory of the process", "GiB"),
     ("number of classes", "seconds"): _draw_classes,
@@ -119,7 +103,7 @@ _PANELS: dict[tuple[str, str], Callable[[Any, list[Record]], None]] = {
 }
 
 
-def _draw_scores(records: list[Record], axis: Any) -> None:
+def _draw_scores(records: list[lab.Record], axis: Any) -> None:
     """Test NLL against seconds; each line ends in its name at the right edge."""
     groups = _by_contender(records)
     ends = []
@@ -128,7 +112,7 @@ def _draw_scores(records: list[Record], axis: Any) -> None:
         family = next(family for family in _FAMILIES if name.startswith(family))
         colour, marker = SERIES_COLOURS[_FAMILIES.index(family)], _MARKERS[seen[family] % len(_MARKERS)]
         seen[family] += 1
-        x, y = ([_number(record[column]) for record in own] for column in ("seconds", "nll"))
+        x, y = lab.column(own, "seconds"), lab.column(own, "nll")
         axis.plot(x, y, marker=marker, markersize=5, color=colour)
         ends.append((name, colour, x[-1], y[-1]))
     axis.set(xscale="log", yscale="log", xlabel="seconds to fit", ylabel="test NLL")
@@ -164,7 +148,7 @@ def _some(value: float, position: int | None) -> str:
 
 
 def spread_out(places: NDArray, gap: float) -> NDArray:
-    """Return places in [0, 1], in the same order, at least ``gap`` apart and near where they were.
+    """Return places in [0, 1] in the same order, at least ``gap`` apart and as near to the given ones as possible.
 
     Examples
     --------

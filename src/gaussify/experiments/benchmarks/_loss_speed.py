@@ -1,11 +1,12 @@
-"""What losses cost beside torch's own: forward and backward, alone and as a part of a training step.
+"""The cost of the losses beside torch's own: forward and backward, alone and as a part of a training step.
 
-Every ratio is of two functions in one interleaved run, each where it is quiet. A loss alone is a few operations on
-logits: of few logits, the time is that of calling them. ``torch.compile`` (``compiled``) makes one operation of each
-loss, torch's and ours. Class indices, probabilities of classes (``soft``: a Gaussian for every row), binary labels and
-such between 0 and 1; their mean, the same with a weight for each class (``pos_weight`` of binary labels), the losses of
-all rows (``reduction="none"``), whose mean is taken afterwards, and the mean for logits (n, c, 64), like those of
-images, with as many rows in all (``planes``).
+Each ratio is that of two functions in one interleaved run, each timed when the machine is quiet. A loss alone is a few
+operations on logits; with few logits, most of the time goes into calling these operations. ``torch.compile``
+(``compiled``) fuses each loss into one operation, torch's and ours. The kinds of labels are class indices, probabilities
+of classes (``soft``, which give each row its own Gaussian), binary labels, and labels between 0 and 1. The forms are the
+mean, the mean with a weight for each class (``pos_weight`` for binary labels), the losses of all rows
+(``reduction="none"``), averaged afterwards, and the mean for logits (n, c, 64), as of images, with as many rows in all
+(``planes``).
 """
 
 from collections.abc import Callable
@@ -16,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gaussify.experiments._lab._registry import Experiment, Settings, Task, register
-from gaussify.experiments._lab._records import Record, group
+from gaussify.experiments import _lab as lab
 from gaussify.experiments._lab._timing import quiet_times
+from gaussify.nn import MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
 _KINDS = {
@@ -33,7 +34,7 @@ _PLANE = 64  # rows side by side
 _PLACES = ("alone", "alone, compiled", "training step")
 
 
-def _tasks(settings: Settings) -> list[Task]:
+def _tasks(settings: lab.Settings) -> list[lab.Task]:
     places = [place for place in _PLACES if settings["compiles"] or "compiled" not in place]
     return [
         {"kind": kind, "form": form, "place": place, "n_rows": n_rows, "n_logits": n_logits}
@@ -45,18 +46,22 @@ def _tasks(settings: Settings) -> list[Task]:
     ]
 
 
-def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
-    n_rows, n_logits = int(task["n_rows"]), int(task["n_logits"])  # type: ignore[arg-type]
+def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
+    n_rows, n_logits = task["n_rows"], task["n_logits"]
     generator = torch.Generator().manual_seed(seed)
-    binary = "binary" in str(task["kind"])
-    target = _target(str(task["kind"]), n_rows, n_logits, generator)
+    binary = "binary" in task["kind"]
+    target = _target(task["kind"], n_rows, n_logits, generator)
     logits = torch.randn(n_rows, n_logits, generator=generator)
     if task["form"] == "planes":
         logits, target = (_as_planes(part, min(_PLANE, n_rows)) for part in (logits, target))
-    options = _options(str(task["form"]), binary, n_logits, generator)
-    losses = {"own": _own(binary, n_logits, options), "reference": _reference(binary, options)}
-    if "compiled" in str(task["place"]):
-        torch.compiler.reset()  # which compiles a function for eight kinds of arguments, then calls it as it is
+    options = _options(task["form"], binary, n_logits, generator)
+    losses: dict[str, Callable[..., Tensor]] = (
+        {"own": MatchedBCEWithLogitsLoss(**options), "reference": nn.BCEWithLogitsLoss(**options)}
+        if binary
+        else {"own": MatchedCrossEntropyLoss(n_logits, **options), "reference": nn.CrossEntropyLoss(**options)}
+    )
+    if "compiled" in task["place"]:
+        torch.compiler.reset()  # a function is compiled for at most eight kinds of arguments
         losses = {name: torch.compile(loss) for name, loss in losses.items()}
     n_inputs = settings["n_inputs"] if task["place"] == "training step" else None
     steps = {name: _step(loss, logits, target, n_inputs, seed) for name, loss in losses.items()}
@@ -78,7 +83,7 @@ def _target(kind: str, n_rows: int, n_logits: int, generator: torch.Generator) -
 
 
 def _as_planes(rows: Tensor, n_inner: int) -> Tensor:
-    """From (n, c) to (n / n_inner, c, n_inner), from (n,) to (n / n_inner, n_inner)."""
+    """Return rows (n, c) as (n / n_inner, c, n_inner), and rows (n,) as (n / n_inner, n_inner)."""
     apart = rows.unflatten(0, (-1, n_inner))
     return apart.movedim(2, 1).contiguous() if rows.ndim == 2 else apart
 
@@ -89,20 +94,10 @@ def _options(form: str, binary: bool, n_logits: int, generator: torch.Generator)
     return {"reduction": "none"} if form == "rows" else {}
 
 
-def _own(binary: bool, n_logits: int, options: dict[str, Any]) -> Callable[..., Tensor]:
-    from gaussify.nn import MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
-
-    return MatchedBCEWithLogitsLoss(**options) if binary else MatchedCrossEntropyLoss(n_logits, **options)
-
-
-def _reference(binary: bool, options: dict[str, Any]) -> Callable[..., Tensor]:
-    return nn.BCEWithLogitsLoss(**options) if binary else nn.CrossEntropyLoss(**options)
-
-
 def _step(
     loss: Callable[..., Tensor], logits: Tensor, target: Tensor, n_inputs: int | None, seed: int
 ) -> Callable[[], None]:
-    """Forward and backward of the loss alone, or a step of Adam for a network with one hidden layer."""
+    """Return a function: forward and backward of the loss alone, or a step of Adam for a network with a hidden layer."""
     if n_inputs is None:
         own = logits.clone().requires_grad_()
 
@@ -129,55 +124,47 @@ def _mean(losses: Tensor) -> Tensor:
     return losses.mean() if losses.ndim else losses
 
 
-def _summary(records: list[Record]) -> list[Record]:
-    """Over the sizes of a batch, the ratio at its best and at its worst, and its geometric mean."""
-    rows: list[Record] = []
-    for (kind, form, place), own in group(records, "kind", "form", "place").items():
-        ratios = [float(record["ratio"]) for record in own]  # type: ignore[arg-type]
-        rows.append(
-            {
-                "kind": kind,
-                "form": form,
-                "place": place,
-                "n_sizes": len(own),
-                "smallest": min(ratios),
-                "mean": round(geometric_mean(ratios), 3),
-                "largest": max(ratios),
-            }
-        )
+def _summarise(records: list[lab.Record]) -> list[lab.Record]:
+    """Return the smallest and the largest ratio over the sizes of a batch, and their geometric mean."""
+    rows: list[lab.Record] = []
+    for (kind, form, place), own in lab.group(records, "kind", "form", "place").items():
+        ratios = lab.column(own, "ratio").tolist()
+        row: lab.Record = {"kind": kind, "form": form, "place": place, "n_sizes": len(own)}
+        mean = round(geometric_mean(ratios), 3)
+        rows.append(row | {"smallest": min(ratios), "mean": mean, "largest": max(ratios)})
     return rows
 
 
-def _draw(records: list[Record], folder: Path) -> None:
+def _draw(records: list[lab.Record], folder: Path) -> None:
     """Draw the ratio against the number of logits, a panel for each kind of loss."""
     with figure_file(folder, "loss_speed", 1, len(_KINDS), width=14.5, height=3.6) as (_, axes):
         for axis, (kind, words) in zip(axes[0], _KINDS.items(), strict=True):
-            some = [record for record in records if record["kind"] == kind]
-            for colour, ((place,), of_place) in zip(SERIES_COLOURS, group(some, "place").items(), strict=False):
-                for (form,), own in group(of_place, "form").items():
-                    points = sorted((int(r["n_rows"]) * int(r["n_logits"]), float(r["ratio"])) for r in own)  # type: ignore[arg-type]
-                    label = str(place) if form == "mean" else f"{place}, {_FORM_WORDS[str(form)]}"
-                    axis.plot(*zip(*points, strict=True), "o", ls=_FORMS[str(form)], color=colour, label=label)
+            places = lab.by(lab.select(records, kind=kind), "place")
+            for colour, (place, of_place) in zip(SERIES_COLOURS, places.items(), strict=False):
+                for form, own in lab.by(of_place, "form").items():
+                    points = sorted((record["n_rows"] * record["n_logits"], record["ratio"]) for record in own)
+                    label = place if form == "mean" else f"{place}, {_FORM_WORDS[form]}"
+                    axis.plot(*zip(*points, strict=True), "o", ls=_FORMS[form], color=colour, label=label)
             axis.axhline(1.0, color="black", lw=0.8, ls=":")
             axis.set(xscale="log", xlabel="logits of a batch", title=f"in place of\n{words}")
         axes[0, 0].set_ylabel("time over that of torch's loss")
         axes[0, 0].legend(fontsize=6)
 
 
-_SIZES = [[64, 10], [128, 10], [512, 10], [128, 100], [512, 100], [512, 1000], [4096, 1000]]
-_SOME_SIZES = [[64, 10], [512, 10], [512, 100], [4096, 1000]]
-register(
-    Experiment(
+lab.register(
+    lab.Experiment(
         name="loss-speed",
         title="Losses in place of cross-entropy beside torch's own: time of forward and backward",
-        presets={
-            "smoke": {"sizes": [[16, 3]], "some_sizes": [[16, 3]], "n_inputs": 8, "seconds": 0.01, "compiles": False},
-            "laptop": {"sizes": _SIZES, "some_sizes": _SOME_SIZES, "n_inputs": 256, "seconds": 2.0, "compiles": True},
-            "paper": {"sizes": _SIZES, "some_sizes": _SOME_SIZES, "n_inputs": 256, "seconds": 60.0, "compiles": True},
-        },
+        presets=lab.presets(
+            dict(sizes=[[64, 10], [128, 10], [512, 10], [128, 100], [512, 100], [512, 1000], [4096, 1000]])
+            | dict(some_sizes=[[64, 10], [512, 10], [512, 100], [4096, 1000]], n_inputs=256, compiles=True),
+            smoke=dict(sizes=[[16, 3]], some_sizes=[[16, 3]], n_inputs=8, seconds=0.01, compiles=False),
+            laptop=dict(seconds=2.0),
+            paper=dict(seconds=60.0),
+        ),
         tasks=_tasks,
         run=_run,
         draw=_draw,
-        summarise=_summary,
+        summarise=_summarise,
     )
 )

@@ -1,4 +1,4 @@
-"""How accurate and how fast each way from Gaussian latents to class probabilities is."""
+"""The error and the time of each way from Gaussian latents to class probabilities."""
 
 import math
 from collections.abc import Callable
@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gaussify.experiments._lab._registry import Experiment, Settings, Task, register
-from gaussify.experiments._lab._records import Record
+from gaussify.experiments import _lab as lab
 from gaussify.experiments._lab._timing import best_times
 from gaussify.likelihoods import PredictiveMethod, SoftmaxLikelihood
 from gaussify.plotting import SERIES_COLOURS, figure_file
@@ -59,7 +58,7 @@ def _wide_cdf(t: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     return 0.5 * torch.erfc(-a * math.sqrt(0.5)) @ weights, density @ weights
 
 
-def _tasks(settings: Settings) -> list[Task]:
+def _tasks(settings: lab.Settings) -> list[lab.Task]:
     return [
         {"n_classes": n_classes, "variance": variance}
         for n_classes in settings["n_classes"]
@@ -67,42 +66,36 @@ def _tasks(settings: Settings) -> list[Task]:
     ]
 
 
-def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
-    """Errors on rows with a truth, times on a large batch, every method in turn."""
-    n_classes, variance = int(task["n_classes"]), float(task["variance"])  # type: ignore[arg-type]
+def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
+    """Return the errors of each method on rows with a reference, and its times on a large batch."""
+    n_classes, variance = task["n_classes"], task["variance"]
     generator = torch.Generator().manual_seed(seed)
     n_truth = max(2, settings["n_truth"] // n_classes)
     mean, spread = _latents(n_truth, n_classes, variance, generator)
     truth = torch.stack([reference_softmax(m, v) for m, v in zip(mean, spread, strict=True)])
     likelihood = SoftmaxLikelihood(n_classes)
     batch = _latents(max(20, settings["n_timed"] // n_classes), n_classes, variance, generator)
-    ratios = {
-        dtype: _time_ratios(likelihood, batch[0].to(dtype), batch[1].to(dtype), settings["n_repeats"])
+    ratios, ratios_float32 = (
+        _time_ratios(likelihood, *(part.to(dtype) for part in batch), settings["n_repeats"])
         for dtype in (torch.float64, torch.float32)
-    }
-    records: list[Record] = []
+    )
+    records: list[lab.Record] = []
     for method in PredictiveMethod:
         error = (likelihood.predict_proba(mean, spread, method.value) - truth).abs()
-        records.append(
-            {
-                "method": method.value,
-                "max_error": float(f"{error.max():.3g}"),
-                "mean_error": float(f"{error.mean():.3g}"),
-                "time_ratio": float(f"{ratios[torch.float64][method]:.3g}"),
-                "time_ratio_float32": float(f"{ratios[torch.float32][method]:.3g}"),
-            }
-        )
+        numbers = {"max_error": error.max().item(), "mean_error": error.mean().item()}
+        numbers |= {"time_ratio": ratios[method], "time_ratio_float32": ratios_float32[method]}
+        records.append({"method": method.value} | {name: lab.significant(x, 3) for name, x in numbers.items()})
     return records
 
 
 def _latents(n: int, n_classes: int, variance: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Means with a standard deviation of three, and variances between a half and one and a half of the nominal."""
+    """Return means with a standard deviation of three, and variances from half to one and a half of the given one."""
     mean = 3.0 * torch.randn(n, n_classes, generator=generator, dtype=torch.float64)
     return mean, variance * (0.5 + torch.rand(n, n_classes, generator=generator, dtype=torch.float64))
 
 
 def _average_samples(mean: Tensor, variance: Tensor) -> Tensor:
-    """What one writes without a library; fresh noise for each row, in bounded memory."""
+    """Return averages over samples with fresh noise for each row, in bounded memory, as one writes them by hand."""
     chunks = zip(mean.split(64), variance.sqrt().split(64), strict=True)
     return torch.cat([torch.softmax(m + s * torch.randn(256, *m.shape, dtype=m.dtype), -1).mean(0) for m, s in chunks])
 
@@ -110,7 +103,7 @@ def _average_samples(mean: Tensor, variance: Tensor) -> Tensor:
 def _time_ratios(
     likelihood: SoftmaxLikelihood, mean: Tensor, variance: Tensor, n_repeats: int
 ) -> dict[PredictiveMethod, float]:
-    """Time of each method over that of averaging 256 samples of the same dtype, in the same run."""
+    """Return the time of each method over that of averaging 256 samples of the same dtype, in the same run."""
     runs: dict[str, Callable[[], object]] = {
         method.value: partial(likelihood.predict_proba, mean, variance, method.value) for method in PredictiveMethod
     }
@@ -118,65 +111,45 @@ def _time_ratios(
     return {method: seconds[method.value] / seconds["samples"] for method in PredictiveMethod}
 
 
-def _summarise(records: list[Record]) -> list[Record]:
-    """Worst error over all tasks, mean error per variance, and the median time ratios, by method."""
-    rows: list[Record] = []
-    for method in PredictiveMethod:
-        own = [record for record in records if record["method"] == method.value]
-        row: Record = {"method": method.value, "max_error": max(_numbers(own, "max_error"))}
-        for variance in dict.fromkeys(_numbers(own, "variance")):
-            errors = _numbers([record for record in own if record["variance"] == variance], "mean_error")
-            row[f"mean_error_v{variance:g}"] = float(f"{np.mean(errors):.2g}")
-        for column in ("time_ratio", "time_ratio_float32"):
-            ratios = _numbers(own, column)
-            row |= {f"median_{column}": float(np.median(ratios)), f"max_{column}": max(ratios)}
+def _summarise(records: list[lab.Record]) -> list[lab.Record]:
+    """Return the worst error over all tasks, the mean error per variance, and the time ratios, by method."""
+    rows: list[lab.Record] = []
+    for method, own in lab.by(records, "method").items():
+        row: lab.Record = {"method": method, "max_error": lab.column(own, "max_error").max()}
+        for variance, some in lab.by(own, "variance").items():
+            row[f"mean_error_v{variance:g}"] = lab.significant(lab.column(some, "mean_error").mean().item(), 2)
+        for name in ("time_ratio", "time_ratio_float32"):
+            ratios = lab.column(own, name)
+            row |= {f"median_{name}": float(np.median(ratios)), f"max_{name}": ratios.max()}
         rows.append(row)
     return rows
 
 
-def _numbers(records: list[Record], column: str) -> list[float]:
-    return [float(record[column]) for record in records]  # type: ignore[arg-type]
-
-
-def _draw(records: list[Record], folder: Path) -> None:
-    """Largest error against the variance, one panel for each number of classes."""
-    sizes = list(dict.fromkeys(int(record["n_classes"]) for record in records))  # type: ignore[arg-type]
-    with figure_file(folder, "errors", 1, len(sizes), width=2.4 * len(sizes) + 1.2, height=3.0, sharey=True) as (
-        figure,
-        axes,
-    ):
-        for axis, size in zip(axes[0], sizes, strict=True):
-            for method, colour in zip(PredictiveMethod, SERIES_COLOURS, strict=False):
-                own = [r for r in records if r["n_classes"] == size and r["method"] == method.value]
-                axis.loglog(
-                    _numbers(own, "variance"), _numbers(own, "max_error"), "o-", color=colour, label=method.value, ms=3
-                )
+def _draw(records: list[lab.Record], folder: Path) -> None:
+    """Draw the largest error against the variance, one panel for each number of classes."""
+    sizes = lab.by(records, "n_classes")
+    options = {"width": 2.4 * len(sizes) + 1.2, "height": 3.0, "sharey": True}
+    with figure_file(folder, "errors", 1, len(sizes), **options) as (figure, axes):
+        for axis, (size, some) in zip(axes[0], sizes.items(), strict=True):
+            for (method, own), colour in zip(lab.by(some, "method").items(), SERIES_COLOURS, strict=False):
+                points = lab.column(own, "variance"), lab.column(own, "max_error")
+                axis.loglog(*points, "o-", color=colour, label=method, ms=3)
             axis.set(title=f"{size} classes", xlabel="variance of the latents")
         axes[0, 0].set_ylabel("largest error of a probability")
-        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper")
+        lab.legend_below(figure, axes, loc="outside right upper", ncols=1)
 
 
-register(
-    Experiment(
+lab.register(
+    lab.Experiment(
         name="probabilities",
         title="Error and time of every way from Gaussian latents to class probabilities",
-        presets={
-            "smoke": {"n_classes": [2, 3], "variances": [1.0], "n_truth": 9, "n_timed": 6000, "n_repeats": 2},
-            "laptop": {
-                "n_classes": [2, 3, 10, 100, 1000],
-                "variances": [0.1, 1.0, 4.0, 25.0, 400.0],
-                "n_truth": 600,
-                "n_timed": 10_000,
-                "n_repeats": 5,
-            },
-            "paper": {
-                "n_classes": [2, 3, 10, 100, 1000],
-                "variances": [0.01, 0.1, 1.0, 4.0, 9.0, 25.0, 100.0, 400.0],
-                "n_truth": 3000,
-                "n_timed": 20_000,
-                "n_repeats": 7,
-            },
-        },
+        presets=lab.presets(
+            dict(n_classes=[2, 3, 10, 100, 1000]),
+            smoke=dict(n_classes=[2, 3], variances=[1.0], n_truth=9, n_timed=6000, n_repeats=2),
+            laptop=dict(variances=[0.1, 1.0, 4.0, 25.0, 400.0], n_truth=600, n_timed=10_000, n_repeats=5),
+            paper=dict(variances=[0.01, 0.1, 1.0, 4.0, 9.0, 25.0, 100.0, 400.0], n_truth=3000, n_timed=20_000)
+            | dict(n_repeats=7),
+        ),
         tasks=_tasks,
         run=_run,
         draw=_draw,

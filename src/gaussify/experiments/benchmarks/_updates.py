@@ -1,13 +1,10 @@
-"""What learning from a stream costs, against raw matrix products and against peers, each a ratio in one run.
+"""The cost of learning from a stream, against raw matrix products and against peers, as ratios in one run.
 
 ``speed_ratio`` is the speed of a contender over that of the reference of its measurement: the raw matrix product for
-blocks, two classes for the number of classes, gaussify for the others (below one is slower than gaussify).
+blocks, two classes for the number of classes, and gaussify for the others (a value below one is slower than gaussify).
 """
 
 import math
-import resource
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,13 +17,12 @@ import torch
 from numpy.typing import NDArray
 
 from gaussify._optional import import_optional
+from gaussify.experiments import _lab as lab
+from gaussify.experiments._lab._timing import best_times, peak_gibibytes, run_alone
 from gaussify.experiments.benchmarks._posterior_oracle import logistic_posterior_moments
-from gaussify.experiments._lab._registry import Experiment, Settings, Task, register
-from gaussify.experiments._lab._records import Record
-from gaussify.experiments._lab._timing import best_times
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.linear.baselines import ADFClassifier
-from gaussify.plotting import SERIES_COLOURS, figure_file
+from gaussify.plotting import figure_file
 
 _Floats = NDArray[np.float64]
 _Labels = NDArray[np.int64]
@@ -34,7 +30,7 @@ _Labels = NDArray[np.int64]
 _FIXED: dict[str, Any] = {"alpha_eps": 0.1, "temperature": 1.0, "prior_variance": 1.0}
 _RATES = (0.003, 0.01, 0.03, 0.1, 0.3)  # of peers that learn by gradient steps
 _SMALLEST = 1e-15  # probability in a log-loss, as usual
-_Stepper = tuple[Callable[[int], _Floats], Callable[[int], None]]  # probabilities of a row, learning from it
+_Stepper = tuple[Callable[[int], _Floats], Callable[[int], None]]  # return the probabilities of row i; learn row i
 
 
 def _softmax_stream(n: int, d: int, n_classes: int, seed: int, scale: float = 3.0) -> tuple[_Floats, _Labels]:
@@ -46,7 +42,7 @@ def _softmax_stream(n: int, d: int, n_classes: int, seed: int, scale: float = 3.
 
 
 def _learn_blocks(X: _Floats, y: _Labels, n_classes: int, block: int) -> BayesianLogisticRegression:
-    """Learn everything, rows that wait in the buffer included."""
+    """Learn all rows, including those that wait in the buffer."""
     model = BayesianLogisticRegression()
     for start in range(0, len(X), block):
         part = slice(start, start + block)
@@ -55,7 +51,7 @@ def _learn_blocks(X: _Floats, y: _Labels, n_classes: int, block: int) -> Bayesia
     return model
 
 
-def _blocks(settings: Settings, seed: int) -> Iterator[Record]:
+def _blocks(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     """Rows in blocks, against the product of the same rows with themselves: torch's, and NumPy's, which halves it."""
     n, d, block = settings["n_rows"], settings["n_features"], settings["block"]
     X, y = _softmax_stream(n, d, 10, seed)
@@ -76,7 +72,7 @@ def _blocks(settings: Settings, seed: int) -> Iterator[Record]:
         yield {"contender": name, "microseconds_per_row": 1e6 * seconds / n, "speed_ratio": ratio}
 
 
-def _classes(settings: Settings, seed: int) -> Iterator[Record]:
+def _classes(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     """The same with 2 to 100 classes, against two classes."""
     n, d, block = settings["n_rows"], settings["n_features"], settings["block"]
     streams = {k: _softmax_stream(n, d, k, seed) for k in settings["n_classes"]}
@@ -91,12 +87,8 @@ def _classes(settings: Settings, seed: int) -> Iterator[Record]:
         }
 
 
-def _gaussify_stepper(X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
-    return _sklearn_stepper(BayesianLogisticRegression(), X, y, n_classes)
-
-
 def _sklearn_stepper(model: Any, X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
-    """Predict and learn row i by scikit-learn's interface; all classes are declared with the first row."""
+    """Return functions that predict and learn row i by scikit-learn's interface."""
     model.partial_fit(X[:1], y[:1], classes=np.arange(n_classes))
 
     def learn(i: int) -> None:
@@ -106,7 +98,7 @@ def _sklearn_stepper(model: Any, X: _Floats, y: _Labels, n_classes: int) -> _Ste
 
 
 def _sgd_stepper(X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
-    """The best of its schedules on this very stream, in hindsight."""
+    """Return those of the schedule that is best on this very stream, in hindsight."""
     from sklearn.linear_model import SGDClassifier
 
     rates: list[dict[str, Any]] = [{}, *({"learning_rate": "constant", "eta0": rate} for rate in _RATES)]
@@ -120,12 +112,8 @@ def _sgd_stepper(X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
     return _sklearn_stepper(make(**min(rates, key=loss)), X, y, n_classes)
 
 
-def _adf_stepper(X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
-    return _sklearn_stepper(ADFClassifier(), X, y, n_classes)
-
-
 def _river_stepper(X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
-    """The best learning rate on this very stream, in hindsight; rows become dictionaries beforehand, uncounted."""
+    """Return those of the learning rate that is best on this very stream, in hindsight; making dictionaries is free."""
     linear_model = import_optional("river.linear_model", extra="bench", needed_by="gaussify reproduce updates")
     optim = import_optional("river.optim", extra="bench", needed_by="gaussify reproduce updates")
     rows, labels = [dict(enumerate(row)) for row in X.tolist()], y.tolist()
@@ -153,14 +141,14 @@ def _log_loss(probs: _Floats, y: _Labels) -> float:
 
 
 _STEPPERS: dict[str, Callable[[_Floats, _Labels, int], _Stepper]] = {
-    "gaussify": _gaussify_stepper,
+    "gaussify": lambda *stream: _sklearn_stepper(BayesianLogisticRegression(), *stream),
     "scikit-learn SGDClassifier": _sgd_stepper,
     "river SoftmaxRegression": _river_stepper,
-    "ADF": _adf_stepper,
+    "ADF": lambda *stream: _sklearn_stepper(ADFClassifier(), *stream),
 }
 
 
-def _rows(settings: Settings, seed: int) -> Iterator[Record]:
+def _rows(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     """One row at a time, predicted before it is learnt; contenders take turns of a hundred rows."""
     d, n_classes, n = settings["row_features"], 10, settings["n_single_rows"]
     X, y = _softmax_stream(n, d, n_classes, seed)
@@ -187,11 +175,12 @@ def _rows(settings: Settings, seed: int) -> Iterator[Record]:
         }
 
 
-def _binary(settings: Settings, seed: int) -> Iterator[Record]:
-    """Two classes, one row at a time: the standard deviation of the posterior against long MCMC under one prior.
+def _binary(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
+    """Two classes, one row at a time: standard deviations of the posterior against long MCMC under the same prior.
 
-    The prior is the distribution that the true weights are drawn from, for logits of several standard deviations.
-    gaussify tunes once more at the end, which counts. Means over streams. "gaussify, as it comes" chooses its prior.
+    The prior is the distribution that the true weights are drawn from, for logits of several standard deviations. The
+    numbers are means over streams. gaussify tunes once more at the end, and this time counts. "gaussify, as it comes"
+    has default settings and chooses its own prior.
     """
     for scale in settings["binary_scales"]:
         streams = [_binary_stream(settings, scale, seed + stream) for stream in range(settings["n_binary_streams"])]
@@ -208,8 +197,8 @@ def _binary(settings: Settings, seed: int) -> Iterator[Record]:
             }
 
 
-def _binary_stream(settings: Settings, scale: float, seed: int) -> dict[str, dict[str, float]]:
-    """Seconds a row and errors of every contender on one stream."""
+def _binary_stream(settings: lab.Settings, scale: float, seed: int) -> dict[str, dict[str, float]]:
+    """Return seconds a row and errors of every contender on one stream."""
     bandits = import_optional("bayesianbandits", extra="bench", needed_by="gaussify reproduce updates")
     n, d = settings["n_binary_rows"], settings["binary_features"]
     X, y = _softmax_stream(n, d, 2, seed, scale=scale / math.sqrt(2.0))  # the logit is a difference of two
@@ -217,9 +206,7 @@ def _binary_stream(settings: Settings, scale: float, seed: int) -> dict[str, dic
     moments = logistic_posterior_moments(X, y, variance, n_steps=settings["n_mcmc_steps"], seed=seed)
     glm = partial(bandits.BayesianGLM, alpha=1.0 / variance)
     models: dict[str, Any] = {
-        "gaussify": BayesianLogisticRegression(
-            alpha_eps=0.1, prior_variance=variance, dispersion="auto", fit_intercept=False
-        ),
+        "gaussify": _binary_model(variance),
         "gaussify, as it comes": BayesianLogisticRegression(fit_intercept=False),
         "bayesianbandits Laplace": glm(approximator=bandits.LaplaceApproximator()),
         "bayesianbandits Laplace, 1 step": glm(approximator=bandits.LaplaceApproximator(n_iter=1)),
@@ -254,17 +241,19 @@ def _binary_stream(settings: Settings, scale: float, seed: int) -> dict[str, dic
     return results
 
 
-def _few_features(settings: Settings, seed: int) -> Iterator[Record]:
-    """Two classes and few features, where one average of the information must stand for very different rows."""
+def _binary_model(variance: float) -> BayesianLogisticRegression:
+    return BayesianLogisticRegression(alpha_eps=0.1, prior_variance=variance, dispersion="auto", fit_intercept=False)
+
+
+def _few_features(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
+    """Two classes and few features, where an average of the information replaces that of very different rows."""
     n = settings["n_binary_rows"]
     for d in settings["few_features"]:
         for scale in settings["binary_scales"]:
             X, y = _softmax_stream(n, d, 2, seed, scale=scale / math.sqrt(2.0))
             variance = scale**2 / d
             moments = logistic_posterior_moments(X, y, variance, n_steps=settings["n_mcmc_steps"], seed=seed)
-            model = BayesianLogisticRegression(
-                alpha_eps=0.1, prior_variance=variance, dispersion="auto", fit_intercept=False
-            ).fit(X, y)
+            model = _binary_model(variance).fit(X, y)
             ratio = np.sqrt(np.diag(model.covariance_[0])) / moments.std
             yield {
                 "contender": f"{d} features",
@@ -275,22 +264,17 @@ def _few_features(settings: Settings, seed: int) -> Iterator[Record]:
             }
 
 
-def _many_classes(settings: Settings, seed: int) -> Iterator[Record]:
-    """128 features and 3100 classes, in a process of its own, whose largest memory counts."""
-    d, n_classes, n = settings["many_features"], settings["many_classes"], settings["many_rows"]
-    program = (
-        f"from gaussify.experiments.benchmarks._updates import fit_many_classes; fit_many_classes({d}, {n_classes}, {n}, {seed})"
-    )
-    command = [sys.executable, "-c", program]
-    words = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    fit, predict, automatic, gibibytes = map(float, words)
-    steps = {"fit": fit, "predict a batch of 128": predict, "choose everything automatically": automatic}
-    for name, seconds in steps.items():
-        yield {"contender": name, "seconds": seconds, "peak_gibibytes": gibibytes}
+def _many_classes(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
+    """128 features and 3100 classes, in a separate process, whose peak memory is measured."""
+    sizes = [settings[name] for name in ("many_features", "many_classes", "many_rows")]
+    *seconds, peak = run_alone(__name__, "fit_many_classes", *sizes, seed)
+    steps = ("fit", "predict a batch of 128", "choose everything automatically")
+    for name, own in zip(steps, seconds, strict=True):
+        yield {"contender": name, "seconds": own, "peak_gibibytes": peak}
 
 
 def fit_many_classes(d: int, n_classes: int, n: int, seed: int) -> None:
-    """Fit, predict, choose everything automatically, and print the seconds of each and the process's peak memory."""
+    """Fit, predict and choose all parameters, and print the seconds of each and the peak memory in gibibytes."""
     generator = np.random.default_rng(seed)
     y = np.arange(n) % n_classes
     centres = generator.normal(size=(n_classes, d))
@@ -300,15 +284,14 @@ def fit_many_classes(d: int, n_classes: int, n: int, seed: int) -> None:
     for step in (lambda: model.fit(X, y), lambda: model.predict_proba(X[:128]), lambda: _automatic(model)):
         step()
         marks.append(time.perf_counter())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # of KiB
-    print(*np.diff(marks), peak)
+    print(*np.diff(marks), peak_gibibytes())
 
 
 def _automatic(model: BayesianLogisticRegression) -> None:
     model.set_params(**dict.fromkeys(_FIXED, "auto")).tune()
 
 
-_MEASUREMENTS: dict[str, Callable[[Settings, int], Iterator[Record]]] = {
+_MEASUREMENTS: dict[str, Callable[[lab.Settings, int], Iterator[lab.Record]]] = {
     "blocks": _blocks,
     "number of classes": _classes,
     "row by row": _rows,
@@ -318,85 +301,39 @@ _MEASUREMENTS: dict[str, Callable[[Settings, int], Iterator[Record]]] = {
 }
 
 
-def _tasks(settings: Settings) -> list[Task]:
-    return [{"measurement": name} for name in _MEASUREMENTS]
+def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
+    records = _MEASUREMENTS[task["measurement"]](settings, seed % 2**31)
+    return [{name: lab.significant(value) for name, value in record.items()} for record in records]
 
 
-def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
-    records = _MEASUREMENTS[str(task["measurement"])](settings, seed % 2**31)
-    return [
-        {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in record.items()}
-        for record in records
-    ]
-
-
-def _draw(records: list[Record], folder: Path) -> None:
-    """Microseconds a row of every contender, on a logarithmic axis."""
+def _draw(records: list[lab.Record], folder: Path) -> None:
+    """Draw the microseconds a row of every contender, on a logarithmic axis."""
     first = next((r["logit_std"] for r in records if r.get("logit_std") is not None), None)
     timed = [r for r in records if r.get("speed_ratio") is not None and r.get("logit_std") in (None, first)]
-    groups = list(dict.fromkeys(str(record["measurement"]) for record in timed))
+    groups = lab.by(timed, "measurement")
     with figure_file(folder, "updates", 1, len(groups), width=4.2 * len(groups), height=2.6) as (_, axes):
-        for axis, group in zip(axes[0], groups, strict=True):
-            own = [record for record in timed if record["measurement"] == group][::-1]
-            bars = axis.barh(
-                [str(record["contender"]) for record in own],
-                [record["microseconds_per_row"] for record in own],
-                color=[SERIES_COLOURS[0] if record["contender"] == "gaussify" else "#bbbbbb" for record in own],
-            )
-            axis.bar_label(bars, fmt="%.3g", padding=2, fontsize=7)
-            axis.set(xscale="log", xlabel="microseconds a row", title=group)
-            axis.margins(x=0.15)
+        for axis, (name, own) in zip(axes[0], groups.items(), strict=True):
+            lab.draw_bars(axis, own, "microseconds_per_row", label_size=7.0)
+            axis.set(xscale="log", xlabel="microseconds a row", title=name)
 
 
-_PAPER: dict[str, Any] = {
-    "n_rows": 20_000,
-    "n_features": 500,
-    "block": 1000,
-    "n_classes": [2, 10, 30, 100],
-    "n_repeats": 5,
-    "row_features": 50,
-    "n_single_rows": 20_000,
-    "n_adf_rows": 2000,
-    "binary_features": 100,
-    "n_binary_rows": 2000,
-    "n_binary_streams": 4,
-    "binary_scales": [1.0, 2.0, 3.0],
-    "few_features": [1, 5, 20],
-    "n_mcmc_steps": 1000,
-    "many_features": 128,
-    "many_classes": 3100,
-    "many_rows": 62_000,
-}
-
-register(
-    Experiment(
+lab.register(
+    lab.Experiment(
         name="updates",
         title="Cost of learning from a stream, against matrix products and peers in one interleaved run",
-        presets={
-            "smoke": {
-                **_PAPER,
-                "n_rows": 400,
-                "n_features": 20,
-                "block": 100,
-                "n_classes": [2, 5],
-                "n_repeats": 1,
-                "row_features": 5,
-                "n_single_rows": 60,
-                "n_adf_rows": 20,
-                "binary_features": 5,
-                "n_binary_rows": 60,
-                "binary_scales": [1.0],
-                "few_features": [2],
-                "n_binary_streams": 1,
-                "n_mcmc_steps": 100,
-                "many_features": 8,
-                "many_classes": 20,
-                "many_rows": 100,
-            },
-            "laptop": _PAPER,
-            "paper": _PAPER,
-        },
-        tasks=_tasks,
+        presets=lab.presets(
+            dict(n_rows=20_000, n_features=500, block=1000, n_classes=[2, 10, 30, 100], n_repeats=5, row_features=50)
+            | dict(n_single_rows=20_000, n_adf_rows=2000, binary_features=100, n_binary_rows=2000, n_binary_streams=4)
+            | dict(binary_scales=[1.0, 2.0, 3.0], few_features=[1, 5, 20], n_mcmc_steps=1000, many_features=128)
+            | dict(many_classes=3100, many_rows=62_000),
+            smoke=dict(n_rows=400, n_features=20, block=100, n_classes=[2, 5], n_repeats=1, row_features=5)
+            | dict(n_single_rows=60, n_adf_rows=20, binary_features=5, n_binary_rows=60, n_binary_streams=1)
+            | dict(binary_scales=[1.0], few_features=[2], n_mcmc_steps=100, many_features=8, many_classes=20)
+            | dict(many_rows=100),
+            laptop={},
+            paper={},
+        ),
+        tasks=lambda settings: [{"measurement": name} for name in _MEASUREMENTS],
         run=_run,
         draw=_draw,
         summarise=lambda records: records,

@@ -16,9 +16,8 @@ from scipy.special import betaln, digamma, gammaln, log_expit, logit, polygamma
 from torch.distributions import Beta, Gamma, Normal
 
 from gaussify._numerics import softplus_moment
+from gaussify.experiments import _lab as lab
 from gaussify.experiments.paper._densities_figures import DIVERGENCES, METHODS, draw
-from gaussify.experiments._lab._registry import Experiment, Settings, Task, register
-from gaussify.experiments._lab._records import Record
 from gaussify.matching import match
 
 Array = NDArray[np.float64]
@@ -156,56 +155,47 @@ def approximation(family: str, a: float, b: float, method: str) -> tuple[float, 
     return float(normal.mean), float(normal.variance)
 
 
-def _tasks(settings: Settings) -> list[Task]:
-    densities: list[Task] = [
+def _tasks(settings: lab.Settings) -> list[lab.Task]:
+    densities: list[lab.Task] = [
         {"quantity": "density", "family": family, "a": a, "b": b} for family in METHODS for a, b in settings[family]
     ]
     return densities + [{"quantity": "divergence", "curve": curve} for curve in _CURVES]
 
 
-def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
+def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     if task["quantity"] == "density":
-        return _density_records(str(task["family"]), float(task["a"]), float(task["b"]), settings["n_points"])  # type: ignore[arg-type]
-    return _divergence_records(str(task["curve"]), settings["n_concentrations"])
+        return _density_records(task["family"], task["a"], task["b"], settings["n_points"])
+    return _divergence_records(task["curve"], settings["n_concentrations"])
 
 
-def _density_records(family: str, a: float, b: float, n_points: int) -> list[Record]:
+def _density_records(family: str, a: float, b: float, n_points: int) -> list[lab.Record]:
     gaussians = {method: approximation(family, a, b, method) for method in METHODS[family]}
-    records: list[Record] = []
-    for basis, x in (
-        ("standard", _standard_grid(family, a, b, n_points)),
-        (
-            "transformed",
-            _transformed_grid([transformed_moments(family, a, b), *gaussians.values()], n_points),
-        ),
-    ):
+    grids = {
+        "standard": _standard_grid(family, a, b, n_points),
+        "transformed": _transformed_grid([transformed_moments(family, a, b), *gaussians.values()], n_points),
+    }
+    records: list[lab.Record] = []
+    for basis, x in grids.items():
         psi = x if basis == "transformed" else np.log(x) if family == "gamma" else logit(x)
         exact = gamma_log_density(psi, a, b) if family == "gamma" else beta_log_density(psi, a, b)
         curves = {"exact": exact} | {method: _normal_log_density(psi, *q) for method, q in gaussians.items()}
         change = log_jacobian(family, x) if basis == "standard" else 0.0
         for method, log_density in curves.items():
-            records += [
-                {
-                    "basis": basis,
-                    "method": method,
-                    "x": _short(at),
-                    "log_density": _short(value),
-                    "density": _short(math.exp(value)),
-                }
-                for at, value in zip(x, log_density + change, strict=True)
-            ]
+            for at, value in zip(x, log_density + change, strict=True):
+                numbers = {"x": at, "log_density": value, "density": math.exp(value)}
+                records.append({"basis": basis, "method": method} | _short(numbers))
     return records
 
 
-def _divergence_records(curve: str, n_concentrations: int) -> list[Record]:
+def _divergence_records(curve: str, n_concentrations: int) -> list[lab.Record]:
     family, slope, offset = _CURVES[curve]
-    records: list[Record] = []
-    for a in (_short(a) for a in np.logspace(-2, 2, n_concentrations)):
+    records: list[lab.Record] = []
+    for a in (lab.significant(float(a), 6) for a in np.logspace(-2, 2, n_concentrations)):
         b = slope * a + offset
         for method in METHODS[family]:
             q = approximation(family, a, b, method)
             divergences = {"kl_q_p": kl_to_exact(family, a, b, *q), "kl_p_q": kl_from_exact(family, a, b, *q)}
-            records.append({"family": family, "a": a, "b": b, "method": method, **_all_short(divergences)})
+            records.append({"family": family, "a": a, "b": b, "method": method} | _short(divergences))
     return records
 
 
@@ -227,51 +217,37 @@ def _transformed_grid(moments: Iterable[tuple[float, float]], n_points: int) -> 
     return np.linspace(min(low for low, _ in ends), max(high for _, high in ends), n_points)
 
 
-def _short(value: Any) -> float:
-    """Round to six digits: more than figures and tables show, and the same on every machine."""
-    return float(f"{value:.6g}")
+def _short(values: lab.Record) -> lab.Record:
+    """Return numbers with six digits: more than figures and tables show, and the same on every machine."""
+    return {name: lab.significant(float(value), 6) for name, value in values.items()}
 
 
-def _all_short(values: dict[str, float]) -> dict[str, float]:
-    return {name: _short(value) for name, value in values.items()}
-
-
-def _summarise(records: list[Record]) -> list[Record]:
+def _summarise(records: list[lab.Record]) -> list[lab.Record]:
     """Return both divergences at the powers of ten, one column per method and the best method last."""
-    rows: dict[tuple[Any, ...], Record] = {}
-    for record in records:
-        if record["quantity"] != "divergence" or not math.log10(record["a"]).is_integer():  # type: ignore[arg-type]
+    rows: dict[tuple[Any, ...], lab.Record] = {}
+    for record in lab.select(records, quantity="divergence"):
+        if not math.log10(record["a"]).is_integer():
             continue
         for column, divergence in DIVERGENCES.items():
             key = (divergence, record["curve"], record["a"])
             row = rows.setdefault(key, {"divergence": divergence, "curve": record["curve"], "a": record["a"]})
-            row[str(record["method"])] = record[column]
+            row[record["method"]] = record[column]
     for row in rows.values():
-        values = {method: row[method] for method in METHODS["gamma"] if method in row}
-        row["best"] = min(values, key=lambda method: values[method])  # type: ignore[arg-type, return-value]
-    return sorted(rows.values(), key=lambda row: str(row["divergence"]), reverse=True)
+        row["best"] = min((method for method in METHODS["gamma"] if method in row), key=row.__getitem__)
+    return sorted(rows.values(), key=lambda row: row["divergence"], reverse=True)
 
 
-PRESETS = {
-    "smoke": {
-        "gamma": [[0.1, 1.0], [5.0, 1.0]],
-        "beta": [[0.1, 1.1], [2.0, 5.0]],
-        "n_points": 25,
-        "n_concentrations": 5,
-    },
-    "laptop": {
-        "gamma": [[0.1, 1.0], [0.5, 1.0], [1.1, 1.0], [5.0, 1.0]],
-        "beta": [[0.1, 1.1], [0.5, 0.5], [1.0, 1.0], [2.0, 5.0]],
-        "n_points": 161,
-        "n_concentrations": 41,
-    },
-}
-
-register(
-    Experiment(
+lab.register(
+    lab.Experiment(
         name="densities",
         title="Gamma and Beta densities and their Gaussian approximations (figure 1, appendix A)",
-        presets={**PRESETS, "paper": {**PRESETS["laptop"], "n_points": 321, "n_concentrations": 81}},
+        presets=lab.presets(
+            dict(gamma=[[0.1, 1.0], [0.5, 1.0], [1.1, 1.0], [5.0, 1.0]])
+            | dict(beta=[[0.1, 1.1], [0.5, 0.5], [1.0, 1.0], [2.0, 5.0]]),
+            smoke=dict(gamma=[[0.1, 1.0], [5.0, 1.0]], beta=[[0.1, 1.1], [2.0, 5.0]], n_points=25, n_concentrations=5),
+            laptop=dict(n_points=161, n_concentrations=41),
+            paper=dict(n_points=321, n_concentrations=81),
+        ),
         tasks=_tasks,
         run=_run,
         draw=draw,

