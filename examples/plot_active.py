@@ -18,7 +18,7 @@ X, y = load_digits(return_X_y=True)
 pool, test = slice(0, 1200), slice(1200, None)
 
 # %%
-# Twelve queries of fifteen images each, with two seeds. The images of one query are chosen to carry different information.
+# Twelve queries of fifteen images each, with two seeds. The images of one query carry different information.
 
 curves = {}
 for acquisition in ("entropy", "random"):

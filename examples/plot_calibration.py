@@ -33,7 +33,8 @@ models = {
 
 # %%
 # All models learn from 300 images and are judged by 1497 others. NLL is the mean negative log-probability of the right
-# class. ECE, the expected calibration error, is the mean distance of the bars from the diagonal. Lower is better for both.
+# class. ECE, the expected calibration error, is the mean distance of the bars from the diagonal. For both, lower is
+# better.
 
 probs = {name: np.clip(model.fit(X_train, y_train).predict_proba(X_test), 1e-15, 1.0) for name, model in models.items()}
 print(f"{'':28}{'accuracy':>10}{'NLL':>8}{'ECE':>8}")

@@ -3,8 +3,9 @@ Gaussians in place of Gammas and Betas
 ======================================
 
 Under a softmax, a label gives each class a Gamma distribution. Under a logistic likelihood, it gives a Beta.
-:func:`gaussify.match` replaces either by a Gaussian, in a basis that covers the real line: the logarithm of a Gamma, the
-logit of a Beta. The density determines how well this can work, and the method determines which properties are preserved.
+:func:`gaussify.match` replaces either by a Gaussian, in a basis that covers the real line: the logarithm of a Gamma,
+the logit of a Beta. The density determines how well this can work. The method determines which of its properties are
+preserved.
 """
 
 import matplotlib.pyplot as plt

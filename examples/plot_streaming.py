@@ -34,8 +34,8 @@ for forgetting in (1.0, 0.999, 0.99):
     print(f"forgetting {forgetting:5}: log-loss {np.mean(early):.3f} before the change, {np.mean(late):.3f} after it")
 
 # %%
-# A factor of 0.99 is a memory of about a hundred rows. This model recovers within two hundred rows. The price is a higher
-# loss at all other times, because it knows fewer rows.
+# A factor of 0.99 is a memory of about a hundred rows. This model recovers within two hundred rows. The price is a
+# higher loss at all other times, because it remembers fewer rows.
 
 figure, axis = plt.subplots(figsize=(8, 4), layout="constrained")
 for colour, (forgetting, own) in zip(SERIES_COLOURS, losses.items(), strict=False):
