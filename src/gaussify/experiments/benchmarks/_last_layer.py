@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from gaussify import metrics
-from gaussify._estimators import best_temperature
+from gaussify._calibration import best_temperature
 from gaussify._optional import import_optional
 from gaussify.experiments import _lab as lab
 from gaussify.experiments._networks._architectures import MNISTNet, made
