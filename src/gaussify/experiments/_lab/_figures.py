@@ -14,14 +14,14 @@ def legend_below(figure: Any, axes: Any, **options: Any) -> None:
     """Put what the panels show into one legend below them, as many labels side by side as there are, or ``ncols``."""
     found: dict[str, Any] = {}
     for axis in axes.flat:
-        handles, labels = axis.get_legend_handles_labels()
-        found = dict(zip(labels, handles, strict=True)) | found
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
     figure.legend(found.values(), found, **{"loc": "outside lower center", "ncols": len(found)} | options)
 
 
-def draw_band(axis: Any, curve: Curve, style: str = "-", *, alpha: float = 0.2, **look: Any) -> None:
+def draw_band(axis: Any, curve: Curve, *, alpha: float = 0.2, **look: Any) -> None:
     """Draw a mean as a line, and one standard error on either side as a band."""
-    axis.plot(curve.at, curve.mean, style, **look)
+    axis.plot(curve.at, curve.mean, **look)
     band = {"color": look["color"], "alpha": alpha, "lw": 0.0}
     axis.fill_between(curve.at, curve.mean - curve.error, curve.mean + curve.error, **band)
 

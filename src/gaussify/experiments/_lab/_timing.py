@@ -20,8 +20,8 @@ def best_times(
 ) -> dict[Name, float]:
     """Return the best time of each function, in seconds, over interleaved repeats after one run to warm up.
 
-    The functions take turns, so that other load on the machine affects all alike; compare ratios, not seconds. Functions
-    that are much shorter than others may run several times in each turn.
+    The functions take turns, so that other load on the machine affects all alike; compare ratios, not seconds.
+    Functions that are much shorter than others may run several times in each turn.
 
     Examples
     --------

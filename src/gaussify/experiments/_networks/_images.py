@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from torch import nn
+from torch import Tensor, nn
 
 from gaussify import datasets
 from gaussify.datasets._images import Images

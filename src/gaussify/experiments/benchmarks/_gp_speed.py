@@ -6,15 +6,15 @@
 - ``number of classes``: the same for 2 to 100 classes of the same number of generated rows. One more class costs the
   factorisation of a matrix of size M, as much as about M/2 rows.
 - ``share of peak``: the speed of the same on drive, counted as 4 N M² operations, over that of matrix products.
-- ``exact likelihood``: one gradient of ``objective="elbo"`` and of ``"leave-one-out"`` on letter, with expectations over
-  the default number of rows, beside one of ``objective="matched"`` with the same targets.
+- ``exact likelihood``: one gradient of ``objective="elbo"`` and of ``"leave-one-out"`` on letter, with expectations
+  over the default number of rows, beside one of ``objective="matched"`` with the same targets.
 - ``million rows``: seconds, and peak memory of the whole process, which also generates the rows.
 - ``time to nll``: test scores on letter against the seconds of a fit. Predictions are timed separately. Probabilities
   are at least 1e-15, as forests give zeros.
 
 ``time_ratio`` is the time over that of the reference in the same run: gaussify, or its smallest number of classes.
-``memory_ratio`` is the ratio of peaks. On two cores the laptop preset takes about 40 minutes, 15 of them the time limits
-of GPyTorch's training, and 8 GB.
+``memory_ratio`` is the ratio of peaks. On two cores the laptop preset takes about 40 minutes, 15 of them the time
+limits of GPyTorch's training, and 8 GB.
 """
 
 import time

@@ -1,7 +1,7 @@
 """Bayesian last layers on the same trained network: ours, last-layer Laplace and a variational last layer.
 
-A convolutional network is trained once with cross-entropy. Each contender then learns a last layer on its features, from
-the images that the network was trained on (``training``) or from as many that it has not seen (``held out``):
+A convolutional network is trained once with cross-entropy. Each contender then learns a last layer on its features,
+from the images that the network was trained on (``training``) or from as many that it has not seen (``held out``):
 
 - ``network``: its own last layer and softmax; nothing is learnt.
 - ``gaussify``: :class:`~gaussify.LastLayer` with default settings.
@@ -12,8 +12,8 @@ the images that the network was trained on (``training``) or from as many that i
 
 ``seconds`` is the time to learn from images, including passes through the network. ``auroc`` measures how well the
 largest probability separates images of another data set, ``logit_auroc`` how well the largest (mean) logit does; it is
-empty for contenders without logits. ``calibrated_nll`` and ``calibrated_ece`` are with a temperature, chosen by a few images that
-nothing was trained on: by :meth:`LastLayer.calibrate` for ours, of log-probabilities for all others.
+empty for contenders without logits. ``calibrated_nll`` and ``calibrated_ece`` are with a temperature, chosen by a few
+images that nothing was trained on: by :meth:`LastLayer.calibrate` for ours, of log-probabilities for all others.
 """
 
 import hashlib

@@ -2,9 +2,9 @@
 
 Each ratio is that of two functions in one interleaved run, each timed when the machine is quiet. A loss alone is a few
 operations on logits; with few logits, most of the time goes into calling these operations. ``torch.compile``
-(``compiled``) fuses each loss into one operation, torch's and ours. The kinds of labels are class indices, probabilities
-of classes (``soft``, which give each row its own Gaussian), binary labels, and labels between 0 and 1. The forms are the
-mean, the mean with a weight for each class (``pos_weight`` for binary labels), the losses of all rows
+(``compiled``) fuses each loss into one operation, torch's and ours. The kinds of labels are class indices,
+probabilities of classes (``soft``, which give each row its own Gaussian), binary labels, and labels between 0 and 1.
+The forms are the mean, the mean with a weight for each class (``pos_weight`` for binary labels), the losses of all rows
 (``reduction="none"``), averaged afterwards, and the mean for logits (n, c, 64), as of images, with as many rows in all
 (``planes``).
 """
@@ -97,7 +97,7 @@ def _options(form: str, binary: bool, n_logits: int, generator: torch.Generator)
 def _step(
     loss: Callable[..., Tensor], logits: Tensor, target: Tensor, n_inputs: int | None, seed: int
 ) -> Callable[[], None]:
-    """Return a function: forward and backward of the loss alone, or a step of Adam for a network with a hidden layer."""
+    """Return a function: forward and backward of the loss alone, or a training step of a small network."""
     if n_inputs is None:
         own = logits.clone().requires_grad_()
 

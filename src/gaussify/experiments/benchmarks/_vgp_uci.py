@@ -1,9 +1,9 @@
 """The bound on the exact model as the objective, beside the evidence of the Gaussian model, on five UCI tables.
 
-- ``matched``: every method with every ``alpha_eps`` of a grid. Of these choices the one counts whose NLL on test rows is
-  lowest, which is an advantage that no user has.
-- ``matched, longer``: the best of these choices so far (``longer`` in the settings), with as many iterations as ``elbo``
-  may take in all.
+- ``matched``: every method with every ``alpha_eps`` of a grid. Of these choices the one counts whose NLL on test rows
+  is lowest, which is an advantage that no user has.
+- ``matched, longer``: the best of these choices so far (``longer`` in the settings), with as many iterations as
+  ``elbo`` may take in all.
 - ``elbo``: :class:`~gaussify.GPClassifier` with ``objective="elbo"`` and ``alpha_eps="per-class"``, without a grid. For
   each split, the method counts that best predicts training rows which took no part in the search, as with
   ``method="auto"``. With this many rows the bound is followed while it improves the predictions of rows held out, and

@@ -1,9 +1,9 @@
 """Movie reviews, labelled one at a time: the one of largest predictive entropy, or a random one.
 
 Bayesian logistic regression on features of a language model, with ten labelled reviews to begin with. All methods have
-the same first labels, pool and test reviews, which differ between seeds. The table says how many labels are needed until
-accuracy or log-likelihood of the test reviews, on average over seeds, first reach some levels. Seconds are those of all
-seeds, run in as many processes as torch has threads.
+the same first labels, pool and test reviews, which differ between seeds. The table says how many labels are needed
+until accuracy or log-likelihood of the test reviews, on average over seeds, first reach some levels. Seconds are those
+of all seeds, run in as many processes as torch has threads.
 """
 
 import time

@@ -1,10 +1,10 @@
 r"""Log marginal likelihood of Gaussian process classification over the hyperparameters of one kernel.
 
 The kernel is :math:`s^2\exp(-\|x - x'\|^2 / 2\ell^2)` on inputs of mean zero and variance one. Each method turns labels
-into other Gaussian observations of two latents, so the heights of different methods cannot be compared, only the shapes.
-The evidence is taken twice: at the best constant means of the latents, which :class:`~gaussify.GPClassifier` maximises,
-and with means of zero. With means of zero the kernel must also explain what all rows have in common, and then moment
-matching asks for long lengthscales, as the paper finds.
+into other Gaussian observations of two latents, so the heights of different methods cannot be compared, only the
+shapes. The evidence is taken twice: at the best constant means of the latents, which :class:`~gaussify.GPClassifier`
+maximises, and with means of zero. With means of zero the kernel must also explain what all rows have in common, and
+then moment matching asks for long lengthscales, as the paper finds.
 """
 
 import math

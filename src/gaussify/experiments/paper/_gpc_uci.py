@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from gaussify.experiments import _lab as lab
-from gaussify.experiments.paper._gpc_uci_results import contenders
 from gaussify.experiments.paper._gpc_uci_figures import draw
+from gaussify.experiments.paper._gpc_uci_results import contenders
 from gaussify.experiments.paper._published import GPC_UCI, gpc_uci_best
 
 _DIGITS = {"error_pct": 2, "nll": 3, "ece": 3}
@@ -114,7 +114,7 @@ def _paper_text(dataset: str, contender: str, metric: str) -> str | None:
     return None if published is None else _with_error(*published[metric], 2)
 
 
-def _with_error(lab.mean: float, error: float, digits: int, *, known: bool = True) -> str:
+def _with_error(mean: float, error: float, digits: int, *, known: bool = True) -> str:
     """Return a mean and its standard error as text; a single split has no standard error.
 
     Examples
@@ -138,7 +138,9 @@ def _counted(values: Iterable[Any]) -> Any:
 
 
 PRESETS = lab.presets(
-    dict(label_variance=0.1, datasets=list(lab.SIZES), n_inducing=200, max_train=None, max_test=None)  # the variance of a one-hot label is at most 1/4
+    dict(
+        label_variance=0.1, datasets=list(lab.SIZES), n_inducing=200, max_train=None, max_test=None
+    )  # the variance of a one-hot label is at most 1/4
     | dict(also_quantile=["eeg"])
     | dict(also_separate=["eeg", "htru2", "magic", "drive"]),  # 26 kernels for letter would take an hour
     smoke=dict(datasets=["iris"], also_quantile=["iris"], also_separate=["iris"], n_splits=2, alpha_eps=[0.05, 0.2])

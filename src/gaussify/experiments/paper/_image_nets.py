@@ -43,8 +43,8 @@ def _images(settings: lab.Settings) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     n_train, n_test = settings["n_train"], settings["n_test"]
     if n_train is not None and n_train > len(data.X_train):
         raise GaussifyError(
-            f"This preset trains on {n_train} images of {settings['dataset']}, but only {len(data.X_train)} were found; "
-            "without the subset in GAUSSIFY_DATA, all are downloaded."
+            f"This preset trains on {n_train} images of {settings['dataset']}, but only {len(data.X_train)} were "
+            "found; without the subset in GAUSSIFY_DATA, all are downloaded."
         )
     parts = data.X_train[:n_train], data.y_train[:n_train], data.X_test[:n_test], data.y_test[:n_test]
     X_train, y_train, X_test, y_test = (torch.as_tensor(part) for part in parts)

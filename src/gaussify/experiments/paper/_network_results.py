@@ -99,7 +99,7 @@ def draw_cifar10(records: list[lab.Record], folder: Path) -> None:
 
 
 def _draw_pairs(axis: Any, records: list[lab.Record], net: str, metric: str) -> list[tuple[float, float]]:
-    """Draw a dot for each method and alpha_eps that the paper has, and return the places: the paper's value and ours."""
+    """Draw a dot for each method and alpha_eps that the paper has, and return the places (the paper's, ours)."""
     best = lab.group(lab.chosen(records, "method"), "method", "alpha_eps")
     pairs = []
     for (method, alpha), own in lab.group(records, "method", "alpha_eps").items():

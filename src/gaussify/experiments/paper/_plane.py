@@ -11,8 +11,8 @@ from gaussify.plotting import SERIES_COLOURS
 
 N_CLASSES = 4
 CAPTION = (
-    "Colours of the classes, mixed by their probabilities, the largest of which is 0.5 on dotted lines and 0.9 on solid "
-    "ones."
+    "Colours of the classes, mixed by their probabilities, the largest of which is 0.5 on dotted lines and 0.9 "
+    "on solid ones."
 )
 
 _FINER = 5
@@ -52,7 +52,7 @@ def plane_records(
 
 
 def draw_plane(axis: Any, records: list[Record], *, size: float = 8.0) -> None:
-    """Draw probabilities as mixed colours, lines where the largest is 0.5 and 0.9, and rows in the colours of labels."""
+    """Draw probabilities as mixed colours, lines where the largest is 0.5 and 0.9, and rows in colours by label."""
     from scipy.ndimage import zoom  # slow to import
 
     kinds = by(records, "kind")

@@ -151,8 +151,8 @@ def _rows(dataset: str, vgg: VGGSettings) -> tuple[Any, Any, Any, Any]:
 def _summarise(records: list[lab.Record]) -> list[lab.Record]:
     """Return scores early (at the last look before a twentieth of the rows) and at the end, with standard errors.
 
-    ``chosen`` marks the alpha_eps that predicted the next rows best at the last look but one. A user of the stream could
-    choose it, since no test rows are needed.
+    ``chosen`` marks the alpha_eps that predicted the next rows best at the last look but one. A user of the stream
+    could choose it, since no test rows are needed.
     """
     chosen = choose_alpha_eps(records)
     rows: list[lab.Record] = []
@@ -208,7 +208,7 @@ def _fill_column(axes: Any, records: list[lab.Record], x: str, x_label: str) -> 
             if x == "alpha_eps" and method not in lab.MATCHED:
                 axis.axhline(points.mean[0], ls="--", **style)
             else:
-                lab.draw_band(axis, points, "o-" if x == "alpha_eps" else "-", ms=3, **style)
+                lab.draw_band(axis, points, marker="o" if x == "alpha_eps" else "", ms=3, **style)
         axis.set(xscale="log", xlabel=x_label, ylabel=label)
         axis.set_ylim(bottom=max(axis.get_ylim()[0], _WORST[score]))
 

@@ -43,7 +43,7 @@ def exact_bound(model: Any, X: Any, y: Any, constant_variance: float) -> float:
     with torch.no_grad():
         covariance = model.kernel_(torch.from_numpy(model.scale(X))).to_dense() + constant_variance
         bound = LikelihoodObjective(likelihood.expected_log_prob)
-        return dense_likelihood_objective(covariance, labels, likelihood.target_table(), bound).item()
+        return dense_likelihood_objective(covariance, labels, likelihood.target_table(), bound, torch.ones(len(y)).double()).item()
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
