@@ -11,12 +11,12 @@ from torch.testing import assert_close
 
 from gaussify import GPClassifier, SoftmaxLikelihood
 from gaussify.experiments import get, load
-from gaussify.experiments.benchmarks import _gp_speed
 from gaussify.experiments._lab import _timing
+from gaussify.experiments._lab._timing import best_times
+from gaussify.experiments.benchmarks import _gp_speed
 from gaussify.experiments.benchmarks._gp_peers import DirichletSGPR, Trainer, scaled_rbf, watch
 from gaussify.experiments.benchmarks._gp_speed import PRESETS, Evaluation, evaluate_alone, load_split
 from gaussify.experiments.benchmarks._gp_speed_figures import NLL, OWN, TARGETS, spread_out
-from gaussify.experiments._lab._timing import best_times
 from gaussify.gp._rows import SortedRows
 from gaussify.gp.objectives._collapsed import accumulate_collapsed_bound
 

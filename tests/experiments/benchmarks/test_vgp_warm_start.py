@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gaussify.experiments import get, load
-from gaussify.experiments._lab._records import group
+from gaussify.experiments._lab import group
 from gaussify.experiments.benchmarks._vgp_warm_start import STARTS, load_split, make_trainer, seconds_to, watch
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.experiments import read_records, write_records
-from gaussify.experiments._lab._records import append_records, format_value, of_best_alpha_eps, parse_value, write_text
+from gaussify.experiments._lab._records import append_records, format_value, parse_value
+from gaussify.experiments._lab._summaries import best_alpha_eps
 
 
 def _restorable(text):
@@ -60,11 +61,11 @@ def test_half_a_line_at_the_end_is_not_read(tmp_path):
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "r.csv"
-    write_text(path, "old")
+    write_records(path, [{"old": 1}])
     with pytest.raises(UnicodeEncodeError):
-        write_text(path, "\ud800")
+        write_records(path, [{"new": "\ud800"}])
     assert [file.name for file in tmp_path.iterdir()] == ["r.csv"]
-    assert path.read_text() == "old"
+    assert read_records(path) == [{"old": 1}]
 
 
 def test_a_line_with_too_few_fields_names_the_file_and_the_remedy(tmp_path):
@@ -77,4 +78,4 @@ def test_a_line_with_too_few_fields_names_the_file_and_the_remedy(tmp_path):
 def test_an_alpha_eps_without_a_score_is_never_the_best():
     scores = {0.1: math.nan, 0.2: -2.0, 0.3: -1.0, 0.4: math.nan}
     some = [{"method": "laplace", "alpha_eps": alpha_eps, "fit": fit} for alpha_eps, fit in scores.items()]
-    assert [record["alpha_eps"] for record in of_best_alpha_eps(some, "method", score="fit")] == [0.3]
+    assert [record["alpha_eps"] for record in best_alpha_eps(some, "method", score="fit")] == [0.3]

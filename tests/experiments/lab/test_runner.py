@@ -11,8 +11,7 @@ from rich.console import Console
 
 from gaussify.exceptions import GaussifyError, InvalidArgumentError, MissingDependencyError
 from gaussify.experiments import Experiment, TaskFailedError, load, run, task_seed
-from gaussify.experiments._lab import _runner
-from gaussify.experiments._networks._training import checkpoint_folder, training_folder
+from gaussify.experiments._lab import _runner, scratch_folder
 
 SETTINGS = {"n_splits": 3, "scale": 2.0}
 
@@ -202,10 +201,10 @@ def test_fresh_starts_over_and_spares_other_files(tmp_path):
     assert metadata_of(folder)["seed"] == 1
 
 
-def test_fresh_forgets_what_was_trained_with_these_settings(tmp_path, monkeypatch):
+def test_fresh_removes_the_scratch_folder_of_these_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("GAUSSIFY_CACHE", str(tmp_path / "cache"))
-    trained = training_folder("toy", SETTINGS)
-    other = training_folder("toy", {"n_splits": 1})
+    trained = scratch_folder("toy", SETTINGS)
+    other = scratch_folder("toy", {"n_splits": 1})
     for folder in (trained, other):
         (folder / "task").mkdir(parents=True)
     interrupted(tmp_path, 2)
@@ -216,17 +215,17 @@ def test_fresh_forgets_what_was_trained_with_these_settings(tmp_path, monkeypatc
     assert other.exists()
 
 
-def test_what_was_trained_lasts_until_its_result_is_on_disk(tmp_path, monkeypatch):
+def test_the_scratch_folder_of_a_task_lasts_until_its_result_is_on_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("GAUSSIFY_CACHE", str(tmp_path / "cache"))
 
     def train(settings, task, seed):
-        checkpoint_folder("toy", settings, task).mkdir(parents=True, exist_ok=True)
+        scratch_folder("toy", settings, task).mkdir(parents=True, exist_ok=True)
         return [{"x": 1.0}]
 
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    trained = training_folder("toy", SETTINGS)
+    trained = scratch_folder("toy", SETTINGS)
     with monkeypatch.context() as full:
         full.setattr(_runner._RunLog, "add", fail)
         with pytest.raises(OSError, match="No space"):

@@ -5,7 +5,7 @@ from torch import nn
 
 from gaussify.exceptions import GaussifyError
 from gaussify.experiments._lab._bars import bars_in
-from gaussify.experiments._networks._training import Recipe, checkpoint_folder, remove_checkpoint, steps_down, train, warm_cosine
+from gaussify.experiments._networks._training import Recipe, steps_down, train, warm_cosine
 
 X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -106,7 +106,7 @@ def test_training_begins_anew_from_a_damaged_checkpoint(damage, tmp_path):
     (path,) = tmp_path.iterdir()
     path.write_bytes(damage(path.read_bytes()))
     again = run("adam", tmp_path, lines.append)
-    assert "checkpoint is of no use, so training begins anew" in lines[0]
+    assert "checkpoint cannot be used, so training starts over" in lines[0]
     for name, value in whole[0].state_dict().items():
         torch.testing.assert_close(again[0].state_dict()[name], value)
 
@@ -120,7 +120,7 @@ def test_training_begins_anew_from_the_checkpoint_of_another_network(tmp_path):
     loss = nn.functional.cross_entropy
     train(other, loss, torch.optim.Adam(other.parameters()), X, Y, recipe, tmp_path / "other", **options)
     again = run("adam", tmp_path / "other", lines.append)
-    assert "checkpoint is of another network, so training begins anew" in lines[1]
+    assert "checkpoint is of another network, so training starts over" in lines[1]
     for name, value in whole[0].state_dict().items():
         torch.testing.assert_close(again[0].state_dict()[name], value)
 
@@ -139,22 +139,8 @@ def test_training_begins_anew_where_data_are_others(tmp_path):
     run("adam", tmp_path)
     options = {"report": lines.append, "name": "net"}
     train(network, nn.functional.cross_entropy, optimiser, X, 1 - Y, recipe, tmp_path, **options)
-    assert lines[0] == "The checkpoint is of other data, so training begins anew."
+    assert lines[0] == "The checkpoint is of other data, so training starts over."
     assert len(lines) == 5
-
-
-def test_each_task_has_a_folder_for_its_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setenv("GAUSSIFY_CACHE", str(tmp_path))
-    first, other = {"seed": 0}, {"seed": 1}
-    folders = [checkpoint_folder("toy", {"rate": 1}, task) for task in (first, other)]
-    assert len({*folders, checkpoint_folder("toy", {}, first)}) == 3
-    for folder in folders:
-        folder.mkdir(parents=True)
-    remove_checkpoint("toy", {"rate": 1}, first)
-    assert [folder.exists() for folder in folders] == [False, True]
-    remove_checkpoint("toy", {"rate": 1}, other)
-    assert not folders[0].parent.exists()
-    remove_checkpoint("toy", {"rate": 1}, other)  # of which there is none
 
 
 def test_rates_fall_by_steps():

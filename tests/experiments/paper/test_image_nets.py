@@ -6,14 +6,13 @@ import torch
 
 from gaussify.exceptions import GaussifyError
 from gaussify.experiments import get
-from gaussify.experiments.paper import _image_nets
-from gaussify.experiments.paper import _network_results as figures
-from gaussify.experiments.paper._image_nets import in_colour, load_images
-from gaussify.experiments._networks._architectures import METHODS, MNISTNet, ResNet18, loss_of, method_tasks
-from gaussify.experiments._networks._training import steps_down
-from gaussify.experiments.paper._vgg_features import VGG11
+from gaussify.experiments._lab import LOSSES, MATCHED, choices, chosen, summary
+from gaussify.experiments._networks._architectures import VGG11, MNISTNet, ResNet18
+from gaussify.experiments._networks._images import in_colour, load_images
+from gaussify.experiments._networks._training import loss_of, steps_down
+from gaussify.experiments.paper import _image_nets, _published
 
-TABLE = Path(__file__).parents[3] / "shared" / "paper" / "cifar10.csv"
+TABLE = Path(__file__).parent / "numbers" / "cifar10.csv"
 
 
 @pytest.mark.parametrize(
@@ -41,8 +40,8 @@ def test_networks_can_be_trained(network):
 
 
 def test_every_method_has_its_loss():
-    tasks = method_tasks([0.05, 0.1], seed=0)
-    assert [task["method"] for task in tasks] == ["exact", "gauss", *(m for m in METHODS[2:] for _ in range(2))]
+    tasks = choices(LOSSES, [0.05, 0.1])
+    assert [task["method"] for task in tasks] == ["exact", "gauss", *(m for m in MATCHED for _ in range(2))]
     logits, labels = torch.zeros(3, 4), torch.tensor([0, 1, 3])
     values = {loss_of(task, 4)(logits, labels).item() for task in tasks}
     assert len(values) == len(tasks)
@@ -50,16 +49,14 @@ def test_every_method_has_its_loss():
 
 
 def test_the_paper_is_quoted_as_it_is():
-    if not TABLE.exists():
-        pytest.skip("the paper's table is not at hand")
     with TABLE.open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 28
     for row in rows:
-        found = figures.paper_of(row["net"], row["method"], float(row["alpha_eps"]) if row["alpha_eps"] else None)
+        found = _published.cifar10(row["net"], row["method"], float(row["alpha_eps"]) if row["alpha_eps"] else None)
         assert found["error_pct"] == pytest.approx(100.0 - float(row["accuracy_pct"]))
         assert found["error_pct_se"] == float(row["accuracy_se"])
-        names = [f"{name}{end}" for name in figures.PAPER_COLUMNS[1:] for end in ("", "_se")]
+        names = [f"{name}{end}" for name in _published.CIFAR10_COLUMNS[1:] for end in ("", "_se")]
         assert [found[name] for name in names] == [float(row[name]) for name in names]
 
 
@@ -70,7 +67,10 @@ def test_alpha_eps_is_chosen_on_training_images_for_each_network():
         for net, fits in {"vgg11": (0.1, 0.2), "resnet18": (0.4, 0.3)}.items()
         for alpha, fit in zip((0.05, 0.1), fits, strict=True)
     ]
-    assert [(r["net"], r["alpha_eps"]) for r in figures.chosen(records, "net")] == [("vgg11", 0.05), ("resnet18", 0.1)]
+    assert [(r["net"], r["alpha_eps"]) for r in chosen(records, "net", "method")] == [
+        ("vgg11", 0.05),
+        ("resnet18", 0.1),
+    ]
 
 
 def test_grey_images_become_colour_images():
@@ -86,7 +86,7 @@ def test_grey_images_become_colour_images():
 def test_presets_of_the_paper_train_all_methods(name):
     experiment = get(name)
     tasks = experiment.tasks(experiment.settings("paper"))
-    assert {task["method"] for task in tasks} == set(METHODS)
+    assert {task["method"] for task in tasks} == set(LOSSES)
     assert {0.05, 0.1} <= {task["alpha_eps"] for task in tasks}
 
 
@@ -137,7 +137,7 @@ def test_figures_of_a_part_of_all_tasks_can_be_drawn(name, tmp_path):
 def test_means_over_several_runs_have_standard_errors():
     common = {"method": "exact", "alpha_eps": None, "train_nll": 0.1}
     runs = [common | {"seed": seed, "nll": nll} for seed, nll in enumerate([1.0, 3.0])]
-    (row,) = figures.summary(runs, [], ("nll",))
+    (row,) = summary(runs, ["method"], ("nll",))
     assert (row["nll"], row["nll_se"], row["runs"]) == (2.0, 1.0, 2)
-    (row,) = figures.summary(runs[:1], [], ("nll",))
+    (row,) = summary(runs[:1], ["method"], ("nll",))
     assert (row["nll"], row["nll_se"], row["runs"]) == (1.0, None, 1)

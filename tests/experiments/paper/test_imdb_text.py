@@ -6,12 +6,11 @@ import torch
 
 from gaussify.exceptions import GaussifyError, MissingDependencyError
 from gaussify.experiments import get
-from gaussify.experiments.paper import _imdb_text
-from gaussify.experiments.paper import _network_results as figures
-from gaussify.experiments.paper._imdb_text import BINARY_METHODS, TextClassifier, TextFeatures, binary_loss
-from gaussify.experiments._networks._architectures import method_tasks
+from gaussify.experiments._lab import choices
+from gaussify.experiments.paper import _imdb_text, _published
+from gaussify.experiments.paper._imdb_text import BINARY, TextClassifier, TextFeatures, binary_loss
 
-TABLE = Path(__file__).parents[3] / "shared" / "paper" / "imdb.csv"
+TABLE = Path(__file__).parent / "numbers" / "imdb.csv"
 
 
 def tiny(pooling):
@@ -39,18 +38,16 @@ def test_pooling_matters_and_everything_is_trained():
 
 def test_every_method_has_its_loss():
     logits, labels = torch.tensor([0.5, -1.0]), torch.tensor([1, 0])
-    tasks = method_tasks([0.1], BINARY_METHODS, seed=0)
+    tasks = choices(BINARY, [0.1])
     values = {task["method"]: binary_loss(task)(logits, labels).item() for task in tasks}
-    assert len(set(values.values())) == len(BINARY_METHODS)
+    assert len(set(values.values())) == len(BINARY)
     assert values["exact"] == pytest.approx(torch.nn.functional.softplus(torch.tensor([-0.5, -1.0])).mean().item())
 
 
 def test_the_paper_is_quoted_as_it_is():
-    if not TABLE.exists():
-        pytest.skip("the paper's table is not at hand")
     with TABLE.open() as file:
         for row in csv.DictReader(file):
-            (error_pct, error_se), nll = figures._PAPER_IMDB[row["method"]]
+            (error_pct, error_se), nll = _published.IMDB[row["method"]]
             assert error_pct == pytest.approx(100.0 * (1.0 - float(row["accuracy"])))
             assert error_se == pytest.approx(100.0 * float(row["accuracy_se"]))
             assert nll == (float(row["nll"]), float(row["nll_se"]))
@@ -81,6 +78,6 @@ def test_a_model_that_cannot_be_downloaded_is_one_sentence(monkeypatch):
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", fail)
     with pytest.raises(
-        GaussifyError, match=r"model 'distilbert-base-uncased' .*\(We could not connect\); with a network"
+        GaussifyError, match=r"model 'distilbert-base-uncased' .*\(We could not connect\); download it once"
     ):
         _imdb_text.backbone_of("distilbert-base-uncased")

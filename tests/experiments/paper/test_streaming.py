@@ -8,6 +8,9 @@ from gaussify import datasets
 from gaussify.datasets import Dataset
 from gaussify.exceptions import GaussifyError
 from gaussify.experiments import get, load
+from gaussify.experiments._lab import group
+from gaussify.experiments._networks._architectures import VGG11
+from gaussify.experiments._networks._images import augment
 from gaussify.experiments.paper import _streaming
 from gaussify.experiments.paper import _vgg_features as _vgg
 from gaussify.experiments.paper._streaming import METHODS, checkpoints, choose_alpha_eps, stream
@@ -25,7 +28,7 @@ def results(smoke_run):
 
 def test_every_task_is_looked_at_along_the_stream(results):
     settings = get("streaming").settings("smoke")
-    for (dataset, *_), own in _streaming.group(results[0], "dataset", "seed", "method", "alpha_eps").items():
+    for (dataset, *_), own in group(results[0], "dataset", "seed", "method", "alpha_eps").items():
         n_rows = {"digits": 200, "iris": 100}[dataset]
         assert [r["n_seen"] for r in own] == checkpoints(settings["first"], n_rows, settings["n_checkpoints"])
         assert all(0.0 <= r["accuracy"] <= 1.0 for r in own)
@@ -141,7 +144,7 @@ def test_training_leaves_the_global_generator_alone(tmp_path):
 
 
 def test_full_width_is_vgg11():
-    network = _vgg.VGG11()
+    network = VGG11()
     convolutions = [layer.out_channels for layer in network.stack if isinstance(layer, torch.nn.Conv2d)]
     assert convolutions == [64, 128, 256, 256, 512, 512, 512, 512]
     assert network.head.in_features == 512
@@ -149,7 +152,7 @@ def test_full_width_is_vgg11():
 
 def test_augmented_images_are_shifted_copies():
     X = torch.arange(1, 32 * 32 * 3 + 1).reshape(1, 32, 32, 3).remainder(251).add(1).to(torch.uint8).repeat(50, 1, 1, 1)
-    moved = _vgg.augment(X, torch.Generator().manual_seed(0))
+    moved = augment(X, torch.Generator().manual_seed(0))
     centres, plain = moved[:, 4:28, 4:28], torch.nn.functional.pad(X[0], (0, 0, 4, 4, 4, 4))
     windows = [plain[i : i + 24, j : j + 24] for i in range(4, 13) for j in range(4, 13)]
     candidates = torch.stack(windows + [window.flip(1) for window in windows])

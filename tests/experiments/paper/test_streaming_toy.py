@@ -9,16 +9,9 @@ import pytest
 from gaussify import metrics
 from gaussify.datasets import make_four_classes
 from gaussify.experiments import get, load
-from gaussify.experiments.paper._plane import grid
 from gaussify.experiments._lab._records import column_names, write_records
-from gaussify.experiments.paper._streaming_toy import (
-    METHODS,
-    PRESETS,
-    _interpolate,
-    _palette,
-    _shades,
-    fourier_features,
-)
+from gaussify.experiments.paper._plane import grid
+from gaussify.experiments.paper._streaming_toy import METHODS, PRESETS, fourier_features
 from gaussify.linear import BayesianLogisticRegression
 
 SETTINGS = PRESETS["smoke"]
@@ -87,16 +80,6 @@ def test_summary_has_a_row_for_each_method_and_look(records):
     assert len(summary) == len(METHODS) * len(SETTINGS["looks"])
     last = [row for row in summary if row["n_seen"] == SETTINGS["looks"][-1]]
     assert min(row["accuracy"] for row in last) > 0.5
-
-
-def test_interpolation_keeps_corners_and_is_linear():
-    values = grid(4, 4.5).reshape(4, 4, 2)
-    np.testing.assert_allclose(_interpolate(values, 31), grid(31, 4.5).reshape(31, 31, 2), atol=1e-12)
-
-
-def test_equal_probabilities_are_white_and_certainty_is_the_colour_of_the_class():
-    np.testing.assert_allclose(_shades(np.full(4, 0.25)), 1.0)
-    np.testing.assert_allclose(_shades(np.eye(4)), 0.25 + 0.75 * _palette())
 
 
 def test_the_table_of_the_laptop_preset_stays_below_a_megabyte(records, tmp_path):

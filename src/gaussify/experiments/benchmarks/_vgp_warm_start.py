@@ -218,7 +218,7 @@ def _fill_panel(axis: Any, runs: dict[str, list[lab.Record]], metric: str) -> No
 _TOY = {"n_inducing": 30, "seconds": 20.0, "max_train": 1000, "max_test": 4000}
 
 
-def _data_sets(seconds_magic: float, seconds_letter: float) -> dict[str, dict[str, float]]:
+def _data_sets(seconds_magic: float, seconds_letter: float) -> lab.Settings:
     magic, letter = ({"n_inducing": 200, "seconds": seconds} for seconds in (seconds_magic, seconds_letter))
     return {TOY: _TOY, "magic": magic, "letter": letter}
 
