@@ -1,6 +1,8 @@
 """The methods that experiments compare, and the tasks that they give."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any
 
 from gaussify.experiments._lab._registry import Settings, Task
 
@@ -15,6 +17,17 @@ LOSSES = ("exact", *REGRESSION)
 
 ALPHA_EPS = [0.001, 0.01, 0.05, 0.1, 0.2, 0.5]  # ours, where the paper does not say which values it tried
 _UNUSED = 0.1  # any valid value
+
+
+def combinations(**columns: Iterable[Any]) -> list[Task]:
+    """Return a task for each combination of the values of these columns; the last column changes fastest.
+
+    Examples
+    --------
+    >>> combinations(seed=range(1), method=["gauss", "laplace"])
+    [{'seed': 0, 'method': 'gauss'}, {'seed': 0, 'method': 'laplace'}]
+    """
+    return [dict(zip(columns, values, strict=True)) for values in product(*columns.values())]
 
 
 def given_alpha_eps(task: Task) -> float:
@@ -45,7 +58,7 @@ def seeded_tasks(settings: Settings, methods: Sequence[str] = LOSSES) -> list[Ta
     >>> [task["seed"] for task in seeded_tasks({"n_seeds": 2, "alpha_eps": [0.1]}, ["exact"])]
     [0, 1]
     """
-    nets = [{"net": net} for net in settings.get("nets", ())] or [{}]
+    nets = combinations(net=settings["nets"]) if "nets" in settings else [{}]
     return [
         {**net, "seed": seed, **choice}
         for seed in range(settings["n_seeds"])

@@ -52,7 +52,7 @@ class Experiment:
     run: Callable[[Settings, Task, int], list[Record]]
     draw: Callable[[list[Record], Path], None]
     summarise: Callable[[list[Record]], list[Record]] | None = None
-    check: Callable[[Settings], object] | None = None
+    check: Callable[[Settings], object] = lambda settings: None
 
     def __post_init__(self) -> None:
         missing = [preset for preset in REQUIRED_PRESETS if preset not in self.presets]

@@ -95,7 +95,7 @@ def run(
     console = console or Console(stderr=True)
     with _alone_in(folder):
         if fresh:
-            _check(experiment, settings)  # before anything is removed
+            experiment.check(settings)  # before anything is removed
         if fresh and dataset is None:
             _remove_results(folder)
             remove_scratch(experiment.name, settings)
@@ -106,7 +106,7 @@ def run(
         pending = [task for task in wanted if not log.has(task)]
         if pending:
             if not fresh:
-                _check(experiment, settings)
+                experiment.check(settings)
             choice = "" if dataset is None else f" --dataset {dataset}"
             log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}{choice}")
             _tell_differences(experiment, preset, console)
@@ -378,11 +378,6 @@ def _raise_first(failures: Sequence[tuple[Task, Exception]], n_done: int) -> Non
 
 def _failure(task: Task, error: Exception) -> str:
     return f"({_words(task)}): {type(error).__name__}: {str(error).rstrip('.')}"
-
-
-def _check(experiment: Experiment, settings: Settings) -> None:
-    if experiment.check is not None:
-        experiment.check(settings)
 
 
 def _remove_results(folder: Path) -> None:

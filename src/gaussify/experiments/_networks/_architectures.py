@@ -49,13 +49,6 @@ class VGG11(nn.Module):
         Factor on the number of channels, 512 in the last layer for ``width=1``.
     n_classes
         Number of logits.
-
-    Examples
-    --------
-    >>> network = VGG11(width=0.125).eval()
-    >>> images = torch.zeros(2, 32, 32, 3, dtype=torch.uint8)
-    >>> network.penultimate(images).shape, network(images).shape
-    (torch.Size([2, 64]), torch.Size([2, 10]))
     """
 
     def __init__(self, width: float = 1.0, n_classes: int = 10) -> None:
@@ -89,11 +82,6 @@ class MNISTNet(nn.Module):
     ----------
     width
         Factor on the numbers of channels (32 and 64) and hidden units (128).
-
-    Examples
-    --------
-    >>> MNISTNet(0.125)(torch.zeros(2, 28, 28, dtype=torch.uint8)).shape
-    torch.Size([2, 10])
     """
 
     def __init__(self, width: float = 1.0, n_classes: int = 10) -> None:
@@ -125,12 +113,6 @@ class ResNet18(nn.Module):
     ----------
     width
         Factor on the number of channels, 512 in the last stage for ``width=1``.
-
-    Examples
-    --------
-    >>> network = ResNet18(width=0.125).eval()
-    >>> network(torch.zeros(2, 32, 32, 3, dtype=torch.uint8)).shape
-    torch.Size([2, 10])
     """
 
     def __init__(self, width: float = 1.0, n_classes: int = 10) -> None:

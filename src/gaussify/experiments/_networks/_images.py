@@ -15,13 +15,7 @@ _PADDING = 4
 
 
 def load_images(name: str) -> Any:
-    """Return images to train and to test on; "digits" are scikit-learn's, enlarged to 28 × 28 pixels.
-
-    Examples
-    --------
-    >>> load_images("digits").X_test.shape
-    (597, 28, 28)
-    """
+    """Return images to train and to test on; "digits" are scikit-learn's, enlarged to 28 × 28 pixels."""
     if name != "digits":
         return datasets.load(name)
     X, y = load_rows("digits")
@@ -31,27 +25,14 @@ def load_images(name: str) -> Any:
 
 
 def in_colour(images: UInt8[Tensor, "n ..."]) -> UInt8[Tensor, "n 32 32 3"]:
-    """Return grey images of 28 × 28 pixels in the format of CIFAR-10: with a black frame and three equal channels.
-
-    Examples
-    --------
-    >>> in_colour(torch.zeros(5, 28, 28, dtype=torch.uint8)).shape
-    torch.Size([5, 32, 32, 3])
-    """
+    """Return grey images of 28 × 28 pixels in the format of CIFAR-10: with a black frame and three equal channels."""
     if images.shape[1:] == (32, 32, 3):
         return images
     return nn.functional.pad(images, (2, 2, 2, 2))[..., None].repeat(1, 1, 1, 3)
 
 
 def augment(images: UInt8[Tensor, "n h w 3"], generator: torch.Generator) -> UInt8[Tensor, "n h w 3"]:
-    """Return each image moved by up to four pixels, with black at the edges, and about half of them mirrored.
-
-    Examples
-    --------
-    >>> images = torch.ones(3, 32, 32, 3, dtype=torch.uint8)
-    >>> augment(images, torch.Generator().manual_seed(0)).shape
-    torch.Size([3, 32, 32, 3])
-    """
+    """Return each image moved by up to four pixels, with black at the edges, and about half of them mirrored."""
     n, height, width, _ = images.shape
     padded = nn.functional.pad(images, (0, 0, _PADDING, _PADDING, _PADDING, _PADDING))
     shifts = torch.randint(2 * _PADDING + 1, (2, n, 1), generator=generator)

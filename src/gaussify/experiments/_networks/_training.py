@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from gaussify._persistence import read_model, write_model
 from gaussify.exceptions import GaussifyError, ModelFileError
-from gaussify.experiments._lab import Record, Task, given_alpha_eps
+from gaussify.experiments._lab import Record, Task, given_alpha_eps, scores
 from gaussify.experiments._lab._bars import bar_of
 from gaussify.nn._features import digest_of_tensor
 
@@ -67,13 +68,7 @@ def warm_cosine(progress: float) -> float:
 
 
 def steps_down(n_steps: int, gamma: float) -> Callable[[float], float]:
-    """Return a factor that is multiplied by ``gamma`` at regular intervals and has ``n_steps`` values in all.
-
-    Examples
-    --------
-    >>> [steps_down(5, 0.1)(progress) for progress in (0.0, 0.19, 0.2, 0.99)]
-    [1.0, 1.0, 0.1, 0.0001]
-    """
+    """Return a factor that is multiplied by ``gamma`` at regular intervals and has ``n_steps`` values in all."""
     return lambda progress: gamma ** int(progress * n_steps + 1e-9)
 
 
@@ -177,8 +172,8 @@ def train(
                 if time.perf_counter() - saved >= seconds_between:
                     _save(path, network, optimiser, data, history)
                     saved = time.perf_counter()
-                scores = ", ".join(f"{key} {value:.4f}" for key, value in record.items())
-                report(f"{name} epoch {epoch + 1}/{recipe.n_epochs}: {scores}, {seconds:.1f} s")
+                values = ", ".join(f"{key} {value:.4f}" for key, value in record.items())
+                report(f"{name} epoch {epoch + 1}/{recipe.n_epochs}: {values}, {seconds:.1f} s")
     network.eval()
     return history
 
@@ -258,6 +253,36 @@ def outputs_of(network: nn.Module, inputs: Tensor, batch_size: int = 500) -> Ten
     network.eval()
     with on_accelerator(network) as device:
         return torch.cat([network(batch.to(device)).cpu() for batch in inputs.split(batch_size)])
+
+
+def logit_scores(logits: Float[Tensor, "n c"], y: Int64[Tensor, " n"], prefix: str = "") -> Record:
+    """Return error, NLL and ECE of the softmax of logits.
+
+    Examples
+    --------
+    >>> logit_scores(torch.tensor([[0.0, 2.0], [1.0, 0.0]]), torch.tensor([1, 1]), "test_")
+    {'test_error_pct': 50.0, 'test_nll': 0.7201, 'test_ece': 0.4251}
+    """
+    return {f"{prefix}{name}": value for name, value in scores(logits.double().softmax(-1), y).items()}
+
+
+def train_nll(network: nn.Module, X: Tensor, y: Int64[Tensor, " n"]) -> Record:
+    """Return the NLL of training rows, by which ``alpha_eps`` is chosen."""
+    return {"train_nll": logit_scores(outputs_of(network, X), y)["nll"]}
+
+
+def logit_auroc(near: Float[Tensor, "n c"], far: Float[Tensor, "m c"]) -> float:
+    """Return how well the largest logit separates images from those of another data set, as in the paper.
+
+    Examples
+    --------
+    >>> logit_auroc(torch.tensor([[4.0, 0.0], [2.0, 1.0]]), torch.tensor([[0.0, 3.0], [1.0, 0.0]]))
+    0.75
+    """
+    from sklearn.metrics import roc_auc_score
+
+    is_near = [1] * len(near) + [0] * len(far)
+    return round(float(roc_auc_score(is_near, torch.cat([near, far]).amax(1))), 5)
 
 
 def _save(path: Path, network: nn.Module, optimiser: torch.optim.Optimizer, data: str, history: list[Record]) -> None:

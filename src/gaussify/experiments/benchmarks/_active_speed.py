@@ -24,7 +24,7 @@ from gaussify.experiments import _lab as lab
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
 
-class Contender(Protocol):
+class _Contender(Protocol):
     """A pool with some labels, and a model."""
 
     def step(self, n: int) -> None:
@@ -34,7 +34,7 @@ class Contender(Protocol):
         """Return classes."""
 
 
-class Gaussify:
+class _Gaussify:
     """A learner of gaussify."""
 
     def __init__(self, X: NDArray, y: NDArray, first: NDArray, *, diverse: bool = True) -> None:
@@ -45,16 +45,14 @@ class Gaussify:
         self._learner.teach(first, y[first])
 
     def step(self, n: int) -> None:
-        """Choose rows and learn their labels."""
         rows = self._learner.query(n)
         self._learner.teach(rows, self._y[rows])
 
     def predict(self, X: NDArray) -> NDArray:
-        """Return classes."""
         return self._learner.estimator_.predict(X)
 
 
-class ModAL:
+class _ModAL:
     """A learner of modAL; its pool keeps its size, so labelled rows are excluded by hand."""
 
     def __init__(self, X: NDArray, y: NDArray, first: NDArray) -> None:
@@ -67,18 +65,16 @@ class ModAL:
         self._learner = models.ActiveLearner(_logistic_regression(), X_training=X[first], y_training=y[first])
 
     def step(self, n: int) -> None:
-        """Choose rows and learn their labels."""
         entropy = np.where(self._open, self._entropy(self._learner.estimator, self._X), -np.inf)
         rows = np.argpartition(entropy, -n)[-n:]
         self._open[rows] = False
         self._learner.teach(self._X[rows], self._y[rows])
 
     def predict(self, X: NDArray) -> NDArray:
-        """Return classes."""
         return self._learner.predict(X)
 
 
-class ScikitActiveML:
+class _ScikitActiveML:
     """Uncertainty sampling of scikit-activeml, with NaN for missing labels."""
 
     def __init__(self, X: NDArray, y: NDArray, first: NDArray) -> None:
@@ -91,21 +87,19 @@ class ScikitActiveML:
         self._strategy = pool.UncertaintySampling(method="entropy", random_state=0)
 
     def step(self, n: int) -> None:
-        """Choose rows and learn their labels."""
         rows = self._strategy.query(X=self._X, y=self._known, clf=self._model, fit_clf=False, batch_size=n)
         self._known[rows] = self._y[rows]
         self._model.fit(self._X, self._known)
 
     def predict(self, X: NDArray) -> NDArray:
-        """Return classes."""
         return self._model.predict(X)
 
 
-_CONTENDERS: dict[str, Callable[..., Contender]] = {
-    "gaussify": Gaussify,
-    "gaussify, top ten": partial(Gaussify, diverse=False),
-    "modAL": ModAL,
-    "scikit-activeml": ScikitActiveML,
+_CONTENDERS: dict[str, Callable[..., _Contender]] = {
+    "gaussify": _Gaussify,
+    "gaussify, top ten": partial(_Gaussify, diverse=False),
+    "modAL": _ModAL,
+    "scikit-activeml": _ScikitActiveML,
 }
 
 
@@ -212,21 +206,14 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         line.legend(fontsize=8)
 
 
-lab.register(
-    lab.Experiment(
-        name="active-speed",
-        title="Active learning beside modAL and scikit-activeml: seconds a label, and labels needed",
-        presets=lab.presets(
-            dict(contenders=list(_CONTENDERS), pool_shape=[100_000, 384], n_timed=10, dataset="imdb-minilm")
-            | dict(n_pool=10_000, n_test=10_000, n_labels=2500, n_seeds=2),
-            smoke=dict(contenders=["gaussify"], pool_shape=[300, 5], n_timed=2, dataset="made", n_pool=200, n_test=200)
-            | dict(n_labels=40, n_seeds=1),
-            laptop={},
-            paper=dict(n_seeds=10),
-        ),
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Active learning beside modAL and scikit-activeml: seconds a label, and labels needed"
+PRESETS = lab.presets(
+    dict(contenders=list(_CONTENDERS), pool_shape=[100_000, 384], n_timed=10, dataset="imdb-minilm")
+    | dict(n_pool=10_000, n_test=10_000, n_labels=2500, n_seeds=2),
+    smoke=dict(contenders=["gaussify"], pool_shape=[300, 5], n_timed=2, dataset="made", n_pool=200, n_test=200)
+    | dict(n_labels=40, n_seeds=1),
+    laptop={},
+    paper=dict(n_seeds=10),
 )
+
+lab.register(lab.Experiment("active-speed", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

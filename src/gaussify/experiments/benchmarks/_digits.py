@@ -132,19 +132,12 @@ def _reliability(records: list[lab.Record]) -> Reliability:
     return Reliability(np.linspace(0.0, 1.0, _N_BINS + 1), confidence, accuracy, count.astype(int))
 
 
-lab.register(
-    lab.Experiment(
-        name="digits",
-        title="Bayesian logistic regression on handwritten digits, in closed form, by every method",
-        presets=lab.presets(
-            dict(alpha_eps=[0.01, 0.03, 0.1, 0.3], prior_variance=1.0, label_variance=0.1),
-            smoke=dict(n_splits=1, alpha_eps=[0.1]),
-            laptop=dict(n_splits=2),
-            paper=dict(n_splits=10),
-        ),
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Bayesian logistic regression on handwritten digits, in closed form, by every method"
+PRESETS = lab.presets(
+    dict(alpha_eps=[0.01, 0.03, 0.1, 0.3], prior_variance=1.0, label_variance=0.1),
+    smoke=dict(n_splits=1, alpha_eps=[0.1]),
+    laptop=dict(n_splits=2),
+    paper=dict(n_splits=10),
 )
+
+lab.register(lab.Experiment("digits", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

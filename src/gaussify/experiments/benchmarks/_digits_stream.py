@@ -27,7 +27,7 @@ def _models() -> dict[str, Any]:
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
-    return [{"stream": stream, "model": model} for stream in range(settings["n_streams"]) for model in _models()]
+    return lab.combinations(stream=range(settings["n_streams"]), model=_models())
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
@@ -74,19 +74,12 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         lab.legend_below(figure, axes, ncols=2)
 
 
-lab.register(
-    lab.Experiment(
-        name="digits-stream",
-        title="Handwritten digits one row at a time, each predicted and then learnt",
-        presets=lab.presets(
-            dict(n_rows=1797, block=50),
-            smoke=dict(n_streams=1, n_rows=201),
-            laptop=dict(n_streams=2),
-            paper=dict(n_streams=10),
-        ),
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Handwritten digits one row at a time, each predicted and then learnt"
+PRESETS = lab.presets(
+    dict(n_rows=1797, block=50),
+    smoke=dict(n_streams=1, n_rows=201),
+    laptop=dict(n_streams=2),
+    paper=dict(n_streams=10),
 )
+
+lab.register(lab.Experiment("digits-stream", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

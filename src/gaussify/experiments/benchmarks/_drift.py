@@ -11,12 +11,8 @@ from gaussify.plotting import SERIES_COLOURS, figure_file
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
-    return [
-        {"drift": drift, "forgetting": forgetting, "stream": stream}
-        for drift in settings["drifts"]
-        for forgetting in settings["forgetting"]
-        for stream in range(settings["n_streams"])
-    ]
+    streams = range(settings["n_streams"])
+    return lab.combinations(drift=settings["drifts"], forgetting=settings["forgetting"], stream=streams)
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
@@ -55,20 +51,13 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         axes[0, -1].legend(title="forgetting", fontsize=7, title_fontsize=7)
 
 
-lab.register(
-    lab.Experiment(
-        name="drift",
-        title="Forgetting on streams that drift abruptly, gradually, or not at all",
-        presets=lab.presets(
-            dict(drifts=["none", "abrupt", "gradual"], forgetting=[1.0, 0.999, 0.998, 0.995, 0.99], n_rows=6000)
-            | dict(block=100),
-            smoke=dict(drifts=["abrupt"], forgetting=[1.0, 0.98], n_streams=1, n_rows=400),
-            laptop=dict(n_streams=3),
-            paper=dict(n_streams=10),
-        ),
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Forgetting on streams that drift abruptly, gradually, or not at all"
+PRESETS = lab.presets(
+    dict(drifts=["none", "abrupt", "gradual"], forgetting=[1.0, 0.999, 0.998, 0.995, 0.99], n_rows=6000)
+    | dict(block=100),
+    smoke=dict(drifts=["abrupt"], forgetting=[1.0, 0.98], n_streams=1, n_rows=400),
+    laptop=dict(n_streams=3),
+    paper=dict(n_streams=10),
 )
+
+lab.register(lab.Experiment("drift", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

@@ -112,13 +112,7 @@ class SoftmaxSVGP(ApproximateGP):
 
 
 def scaled_rbf(n_features: int, variance: float, dtype: torch.dtype, batch_shape: torch.Size) -> Kernel:
-    """Return the kernel that every contender starts from.
-
-    Examples
-    --------
-    >>> scaled_rbf(4, 3.0, torch.float64, torch.Size())(torch.zeros(1, 4).double()).to_dense()
-    tensor([[3.]], dtype=torch.float64, ...)
-    """
+    """Return the kernel that every contender starts from."""
     base = RBFKernel(ard_num_dims=n_features, batch_shape=batch_shape)
     kernel = ScaleKernel(base, batch_shape=batch_shape).to(dtype)
     kernel.initialize(outputscale=variance)
@@ -143,15 +137,7 @@ class Look(NamedTuple):
 
 
 def watch(make: Callable[[], Trainer], time_limit: float, n_looks: int) -> Iterator[Look]:
-    """Make a model, train it for ``time_limit`` seconds, and predict at times that double.
-
-    Examples
-    --------
-    >>> trainer = Trainer(lambda share: time.sleep(0.01), lambda: np.eye(2))
-    >>> looks = list(watch(lambda: trainer, time_limit=0.1, n_looks=2))
-    >>> len(looks), looks[0].n_steps < looks[1].n_steps, looks[1].seconds > 0.1
-    (2, True, True)
-    """
+    """Make a model, train it for ``time_limit`` seconds, and predict at times that double."""
     begun = time.perf_counter()
     trainer = make()
     seconds = time.perf_counter() - begun
@@ -164,48 +150,39 @@ def watch(make: Callable[[], Trainer], time_limit: float, n_looks: int) -> Itera
 
 def dirichlet_trainer(X: NDArray, labels: NDArray, X_test: NDArray, n_inducing: int) -> Trainer:
     """Train by Adam on all rows at once, in float64."""
-    rows, test = torch.from_numpy(X), torch.from_numpy(X_test)
+    rows = torch.from_numpy(X)
     model = DirichletSGPR(rows, torch.from_numpy(labels), cluster_centres(rows, n_inducing))
-    adam = torch.optim.Adam(model.parameters(), lr=_RATE)
-
-    def step(share: float) -> None:
-        model.train()
-        adam.zero_grad()
-        (-model.bound() / len(rows)).backward()
-        adam.step()
-
-    def latents(part: Tensor) -> tuple[Tensor, Tensor]:
-        own = model(part)
-        return own.mean.mT, own.variance.mT
-
-    return Trainer(step, lambda: _probs(model, latents, test))
+    return _trainer(model, lambda: -model.bound() / len(rows), torch.from_numpy(X_test), decay=1.0)
 
 
 def svgp_trainer(
     X: NDArray, labels: NDArray, X_test: NDArray, n_inducing: int, batch_size: int, *, kernel_per_class: bool
 ) -> Trainer:
     """Train by Adam on minibatches, in float32, GPyTorch's default; the rate falls to a tenth."""
-    rows, test, y = torch.from_numpy(X).float(), torch.from_numpy(X_test).float(), torch.from_numpy(labels)
-    n_classes = int(labels.max()) + 1
+    rows, y, n_classes = torch.from_numpy(X).float(), torch.from_numpy(labels), int(labels.max()) + 1
     model = SoftmaxSVGP(cluster_centres(rows, n_inducing), n_classes, kernel_per_class=kernel_per_class)
     likelihood = GPyTorchSoftmaxLikelihood(num_classes=n_classes, mixing_weights=False)
     elbo = VariationalELBO(likelihood, model, num_data=len(rows))
-    adam = torch.optim.Adam(model.parameters(), lr=_RATE)
     minibatches = _minibatches(len(rows), batch_size)
+
+    def loss() -> Tensor:
+        chosen = next(minibatches)
+        return -elbo(model(rows[chosen]), y[chosen])
+
+    return _trainer(model, loss, torch.from_numpy(X_test).float(), decay=_DECAY)
+
+
+def _trainer(model: Any, loss: Callable[[], Tensor], X_test: Float[Tensor, "n d"], *, decay: float) -> Trainer:
+    adam = torch.optim.Adam(model.parameters(), lr=_RATE)
 
     def step(share: float) -> None:
         model.train()
-        adam.param_groups[0]["lr"] = _RATE * _DECAY**share
-        chosen = next(minibatches)
+        adam.param_groups[0]["lr"] = _RATE * decay**share
         adam.zero_grad()
-        (-elbo(model(rows[chosen]), y[chosen])).backward()
+        loss().backward()
         adam.step()
 
-    def latents(part: Tensor) -> tuple[Tensor, Tensor]:
-        own = model(part)
-        return own.mean, own.variance
-
-    return Trainer(step, lambda: _probs(model, latents, test))
+    return Trainer(step, lambda: _probs(model, X_test))
 
 
 def cluster_centres(rows: Float[Tensor, "n d"], n_inducing: int) -> Float[Tensor, "m d"]:
@@ -231,9 +208,11 @@ def _minibatches(n_rows: int, size: int) -> Iterator[Tensor]:
 
 
 @torch.no_grad()
-def _probs(model: Any, latents: Callable[[Tensor], tuple[Tensor, Tensor]], X: Float[Tensor, "n d"]) -> NDArray:
+def _probs(model: Any, X: Float[Tensor, "n d"]) -> NDArray:
     """Return probabilities by gaussify's quadrature, which is more accurate than GPyTorch's samples."""
     model.eval()
-    parts = [latents(part) for part in X.split(_PREDICTED)]
+    parts = [(own.mean, own.variance) for own in map(model, X.split(_PREDICTED))]
+    if isinstance(model, ExactGP):  # whose latents come first
+        parts = [(mean.mT, variance.mT) for mean, variance in parts]
     mean, variance = (torch.cat(own).double() for own in zip(*parts, strict=True))
     return SoftmaxLikelihood(mean.shape[1]).predict_proba(mean, variance).numpy()

@@ -62,14 +62,7 @@ _SMALLEST = 1e-15  # probability in a score, as usual
 
 @lru_cache(maxsize=1)
 def load_split(name: str, n_train: int, n_test: int) -> lab.Split:
-    """Return rows of a data set in a random order that is always the same, or generated ones.
-
-    Examples
-    --------
-    >>> split = load_split("generated", 60, 20)
-    >>> split.X.shape, split.X_test.shape, bool(np.allclose(split.X.std(0), 1.0))
-    ((60, 5), (20, 5), True)
-    """
+    """Return rows of a data set in a random order that is always the same, or generated ones."""
     if name == GENERATED:
         X, y = datasets.make_drifting_stream(n_train + n_test, 5, 4, drift="none", random_state=0)
     else:
@@ -382,14 +375,6 @@ PRESETS = lab.presets(
     paper=dict(n_rounds=4, time_limit=900.0, n_looks=9),
 )
 
-lab.register(
-    lab.Experiment(
-        name="gp-speed",
-        title="Cost of sparse Gaussian processes, and their time to a good test NLL, against peers",
-        presets=PRESETS,
-        tasks=_tasks,
-        run=_run,
-        draw=draw,
-        summarise=summarise,
-    )
-)
+TITLE = "Cost of sparse Gaussian processes, and their time to a good test NLL, against peers"
+
+lab.register(lab.Experiment("gp-speed", TITLE, PRESETS, _tasks, _run, draw, summarise))

@@ -148,13 +148,7 @@ def _some(value: float, position: int | None) -> str:
 
 
 def spread_out(places: NDArray, gap: float) -> NDArray:
-    """Return places in [0, 1] in the same order, at least ``gap`` apart and as near to the given ones as possible.
-
-    Examples
-    --------
-    >>> spread_out(np.array([0.5, 0.1, 0.5]), gap=0.2)
-    array([0.4, 0.1, 0.6])
-    """
+    """Return places in [0, 1] in the same order, at least ``gap`` apart and as near to the given ones as possible."""
     order = np.argsort(places, kind="stable")
     steps = gap * np.arange(len(places))
     # x_i - i gap is to increase: the nearest such sequence, by isotonic regression

@@ -34,9 +34,8 @@ from gaussify._calibration import best_temperature
 from gaussify._optional import import_optional
 from gaussify.experiments import _lab as lab
 from gaussify.experiments._networks._architectures import MNISTNet, made
-from gaussify.experiments._networks._evaluation import logit_auroc
 from gaussify.experiments._networks._images import load_images
-from gaussify.experiments._networks._training import Recipe, outputs_of, steps_down, train
+from gaussify.experiments._networks._training import Recipe, logit_auroc, outputs_of, steps_down, train
 from gaussify.likelihoods import SoftmaxLikelihood
 from gaussify.nn import InputsOf, LastLayer, extract_features
 from gaussify.plotting import SERIES_COLOURS, figure_file, plain_log_ticks
@@ -63,12 +62,8 @@ class Learnt(NamedTuple):
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
-    return [
-        {"seed": seed, "rows": rows, "contender": contender}
-        for seed in range(settings["n_seeds"])
-        for rows in ("training", "held out")
-        for contender in settings["contenders"]
-    ]
+    seeds, rows = range(settings["n_seeds"]), ("training", "held out")
+    return lab.combinations(seed=seeds, rows=rows, contender=settings["contenders"])
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
@@ -229,22 +224,14 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         axes[0, -1].legend(fontsize=8)
 
 
-lab.register(
-    lab.Experiment(
-        name="last-layer",
-        title="Bayesian last layers on the same trained network: gaussify, laplace-torch and VBLL",
-        presets=lab.presets(
-            dict(dataset="fashion-mnist", ood="mnist", width=0.5, n_train=10_000, n_calibrate=1000, n_test=10_000)
-            | dict(n_epochs=5, vbll_rate=3e-3, vbll_epochs=30, contenders=list(_CONTENDERS), n_seeds=6),
-            smoke=dict(dataset="digits", ood="digits", width=0.125, n_train=300, n_test=100, n_epochs=1, n_seeds=1)
-            | dict(n_calibrate=100, contenders=["network", "gaussify"]),
-            laptop={},
-            paper=dict(width=1.0, n_train=25_000, n_epochs=10, n_seeds=10),
-        ),
-        tasks=_tasks,
-        check=_check,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Bayesian last layers on the same trained network: gaussify, laplace-torch and VBLL"
+PRESETS = lab.presets(
+    dict(dataset="fashion-mnist", ood="mnist", width=0.5, n_train=10_000, n_calibrate=1000, n_test=10_000)
+    | dict(n_epochs=5, vbll_rate=3e-3, vbll_epochs=30, contenders=list(_CONTENDERS), n_seeds=6),
+    smoke=dict(dataset="digits", ood="digits", width=0.125, n_train=300, n_test=100, n_epochs=1, n_seeds=1)
+    | dict(n_calibrate=100, contenders=["network", "gaussify"]),
+    laptop={},
+    paper=dict(width=1.0, n_train=25_000, n_epochs=10, n_seeds=10),
 )
+
+lab.register(lab.Experiment("last-layer", TITLE, PRESETS, _tasks, _run, _draw, _summarise, check=_check))

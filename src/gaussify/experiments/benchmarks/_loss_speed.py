@@ -151,20 +151,13 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         axes[0, 0].legend(fontsize=6)
 
 
-lab.register(
-    lab.Experiment(
-        name="loss-speed",
-        title="Losses in place of cross-entropy beside torch's own: time of forward and backward",
-        presets=lab.presets(
-            dict(sizes=[[64, 10], [128, 10], [512, 10], [128, 100], [512, 100], [512, 1000], [4096, 1000]])
-            | dict(some_sizes=[[64, 10], [512, 10], [512, 100], [4096, 1000]], n_inputs=256, compiles=True),
-            smoke=dict(sizes=[[16, 3]], some_sizes=[[16, 3]], n_inputs=8, seconds=0.01, compiles=False),
-            laptop=dict(seconds=2.0),
-            paper=dict(seconds=60.0),
-        ),
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Losses in place of cross-entropy beside torch's own: time of forward and backward"
+PRESETS = lab.presets(
+    dict(sizes=[[64, 10], [128, 10], [512, 10], [128, 100], [512, 100], [512, 1000], [4096, 1000]])
+    | dict(some_sizes=[[64, 10], [512, 10], [512, 100], [4096, 1000]], n_inputs=256, compiles=True),
+    smoke=dict(sizes=[[16, 3]], some_sizes=[[16, 3]], n_inputs=8, seconds=0.01, compiles=False),
+    laptop=dict(seconds=2.0),
+    paper=dict(seconds=60.0),
 )
+
+lab.register(lab.Experiment("loss-speed", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

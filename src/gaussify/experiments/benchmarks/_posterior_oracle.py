@@ -25,12 +25,6 @@ def logistic_posterior_moments(
 
     Hamiltonian Monte Carlo in the coordinates in which the Laplace approximation is a standard normal, sixteen chains
     at once; the first fifth of each chain is dropped. The error comes from how the chains differ.
-
-    Examples
-    --------
-    >>> moments = logistic_posterior_moments(np.ones((4, 1)), np.array([0, 0, 1, 1]), 1.0, n_steps=200, seed=0)
-    >>> moments.mean.round(1), moments.std.round(1)
-    (array([0.]), array([0.7]))
     """
     generator = np.random.default_rng(seed)
     mode, root = _laplace(X, y, prior_variance)

@@ -59,11 +59,7 @@ def _wide_cdf(t: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
-    return [
-        {"n_classes": n_classes, "variance": variance}
-        for n_classes in settings["n_classes"]
-        for variance in settings["variances"]
-    ]
+    return lab.combinations(n_classes=settings["n_classes"], variance=settings["variances"])
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
@@ -76,7 +72,7 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     likelihood = SoftmaxLikelihood(n_classes)
     batch = _latents(max(20, settings["n_timed"] // n_classes), n_classes, variance, generator)
     ratios, ratios_float32 = (
-        _time_ratios(likelihood, *(part.to(dtype) for part in batch), settings["n_repeats"])
+        _time_ratios(likelihood, batch[0].to(dtype), batch[1].to(dtype), settings["n_repeats"])
         for dtype in (torch.float64, torch.float32)
     )
     records: list[lab.Record] = []
@@ -139,20 +135,13 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         lab.legend_below(figure, axes, loc="outside right upper", ncols=1)
 
 
-lab.register(
-    lab.Experiment(
-        name="probabilities",
-        title="Error and time of every way from Gaussian latents to class probabilities",
-        presets=lab.presets(
-            dict(n_classes=[2, 3, 10, 100, 1000]),
-            smoke=dict(n_classes=[2, 3], variances=[1.0], n_truth=9, n_timed=6000, n_repeats=2),
-            laptop=dict(variances=[0.1, 1.0, 4.0, 25.0, 400.0], n_truth=600, n_timed=10_000, n_repeats=5),
-            paper=dict(variances=[0.01, 0.1, 1.0, 4.0, 9.0, 25.0, 100.0, 400.0], n_truth=3000, n_timed=20_000)
-            | dict(n_repeats=7),
-        ),
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Error and time of every way from Gaussian latents to class probabilities"
+PRESETS = lab.presets(
+    dict(n_classes=[2, 3, 10, 100, 1000]),
+    smoke=dict(n_classes=[2, 3], variances=[1.0], n_truth=9, n_timed=6000, n_repeats=2),
+    laptop=dict(variances=[0.1, 1.0, 4.0, 25.0, 400.0], n_truth=600, n_timed=10_000, n_repeats=5),
+    paper=dict(variances=[0.01, 0.1, 1.0, 4.0, 9.0, 25.0, 100.0, 400.0], n_truth=3000, n_timed=20_000)
+    | dict(n_repeats=7),
 )
+
+lab.register(lab.Experiment("probabilities", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

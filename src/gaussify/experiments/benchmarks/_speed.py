@@ -56,19 +56,22 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         axes[0, 0].set(xlabel="time ratio in the same run")
 
 
+TITLE = "Cost of matching and of importing, as ratios in one interleaved run"
+PRESETS = lab.presets(
+    dict(n_pairs=100_000),
+    smoke=dict(n_pairs=100, n_repeats=1),
+    laptop=dict(n_repeats=5),
+    paper=dict(n_repeats=10),
+)
+
 lab.register(
     lab.Experiment(
-        name="speed",
-        title="Cost of matching and of importing, as ratios in one interleaved run",
-        presets=lab.presets(
-            dict(n_pairs=100_000),
-            smoke=dict(n_pairs=100, n_repeats=1),
-            laptop=dict(n_repeats=5),
-            paper=dict(n_repeats=10),
-        ),
-        tasks=lambda settings: [{"measurement": name} for name in _MEASUREMENTS],
-        run=_run,
-        draw=_draw,
-        summarise=lambda records: records,
+        "speed",
+        TITLE,
+        PRESETS,
+        lambda settings: [{"measurement": name} for name in _MEASUREMENTS],
+        _run,
+        _draw,
+        lambda records: records,
     )
 )

@@ -317,25 +317,28 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
             axis.set(xscale="log", xlabel="microseconds a row", title=name)
 
 
+TITLE = "Cost of learning from a stream, against matrix products and peers in one interleaved run"
+PRESETS = lab.presets(
+    dict(n_rows=20_000, n_features=500, block=1000, n_classes=[2, 10, 30, 100], n_repeats=5, row_features=50)
+    | dict(n_single_rows=20_000, n_adf_rows=2000, binary_features=100, n_binary_rows=2000, n_binary_streams=4)
+    | dict(binary_scales=[1.0, 2.0, 3.0], few_features=[1, 5, 20], n_mcmc_steps=1000, many_features=128)
+    | dict(many_classes=3100, many_rows=62_000),
+    smoke=dict(n_rows=400, n_features=20, block=100, n_classes=[2, 5], n_repeats=1, row_features=5)
+    | dict(n_single_rows=60, n_adf_rows=20, binary_features=5, n_binary_rows=60, n_binary_streams=1)
+    | dict(binary_scales=[1.0], few_features=[2], n_mcmc_steps=100, many_features=8, many_classes=20)
+    | dict(many_rows=100),
+    laptop={},
+    paper={},
+)
+
 lab.register(
     lab.Experiment(
-        name="updates",
-        title="Cost of learning from a stream, against matrix products and peers in one interleaved run",
-        presets=lab.presets(
-            dict(n_rows=20_000, n_features=500, block=1000, n_classes=[2, 10, 30, 100], n_repeats=5, row_features=50)
-            | dict(n_single_rows=20_000, n_adf_rows=2000, binary_features=100, n_binary_rows=2000, n_binary_streams=4)
-            | dict(binary_scales=[1.0, 2.0, 3.0], few_features=[1, 5, 20], n_mcmc_steps=1000, many_features=128)
-            | dict(many_classes=3100, many_rows=62_000),
-            smoke=dict(n_rows=400, n_features=20, block=100, n_classes=[2, 5], n_repeats=1, row_features=5)
-            | dict(n_single_rows=60, n_adf_rows=20, binary_features=5, n_binary_rows=60, n_binary_streams=1)
-            | dict(binary_scales=[1.0], few_features=[2], n_mcmc_steps=100, many_features=8, many_classes=20)
-            | dict(many_rows=100),
-            laptop={},
-            paper={},
-        ),
-        tasks=lambda settings: [{"measurement": name} for name in _MEASUREMENTS],
-        run=_run,
-        draw=_draw,
-        summarise=lambda records: records,
+        "updates",
+        TITLE,
+        PRESETS,
+        lambda settings: [{"measurement": name} for name in _MEASUREMENTS],
+        _run,
+        _draw,
+        lambda records: records,
     )
 )

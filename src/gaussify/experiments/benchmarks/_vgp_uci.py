@@ -37,16 +37,6 @@ def as_variational(model: Any, X: Float[np.ndarray, "n d"], y: Int64[np.ndarray,
 
     Its bound is that on the evidence of the exact model. No search depends on the temperature where ``alpha_eps`` is
     given, so another one can be set afterwards.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from gaussify import GPClassifier
-    >>> X, y = load_iris(return_X_y=True)
-    >>> model = GPClassifier(n_inducing=10, alpha_eps=0.1, temperature=1.0, max_iter=20).fit(X, y)
-    >>> other = GPClassifier(n_inducing=10, alpha_eps=0.9, temperature=1.0, max_iter=20).fit(X, y)
-    >>> as_variational(other, X, y, 1.0).bound() < as_variational(model, X, y, 1.0).bound() < 0.0
-    True
     """
     from gaussify.gp._rows import SortedRows
     from gaussify.gp._variational_classifier import matched_start
@@ -115,27 +105,13 @@ def _record(name: str, model: Any, split: lab.Split, seconds: float) -> lab.Reco
 
 
 def best_matched(records: list[lab.Record], objective: str = "matched") -> list[lab.Record]:
-    """Return the records of the one choice of method and alpha_eps whose mean NLL on test rows is lowest.
-
-    Examples
-    --------
-    >>> common = {"objective": "matched", "method": "moment"}
-    >>> best_matched([common | {"alpha_eps": 0.1, "nll": 0.3}, common | {"alpha_eps": 0.2, "nll": 0.2}])
-    [{'objective': 'matched', 'method': 'moment', 'alpha_eps': 0.2, 'nll': 0.2}]
-    """
+    """Return the records of the one choice of method and alpha_eps whose mean NLL on test rows is lowest."""
     own = lab.group(lab.select(records, objective=objective), "method", "alpha_eps").values()
     return min(own, key=lambda some: lab.mean(some, "nll"), default=[])
 
 
 def chosen_elbo(records: list[lab.Record]) -> list[lab.Record]:
-    """Return, for each split, the record of the method with the best score, which no test row enters.
-
-    Examples
-    --------
-    >>> common = {"objective": "elbo", "split": 0}
-    >>> chosen_elbo([common | {"method": "moment", "score": -0.3}, common | {"method": "laplace", "score": -0.2}])
-    [{'objective': 'elbo', 'split': 0, 'method': 'laplace', 'score': -0.2}]
-    """
+    """Return, for each split, the record of the method with the best score, which no test row enters."""
     splits = lab.by(lab.select(records, objective="elbo"), "split").values()
     return [max(own, key=lambda record: record["score"]) for own in splits]
 
@@ -203,25 +179,16 @@ _BEST = {
     "drive": [["moment-ori", 0.001], ["moment-ori", 0.05]],
 }
 
-lab.register(
-    lab.Experiment(
-        name="vgp-uci",
-        title="The bound on the exact model as the objective of Gaussian processes, beside the best matched choice",
-        presets=lab.presets(
-            dict(n_searches={"elbo": 1, "matched": 2, _LONGER: 8})  # of max_iter iterations; elbo has up to three
-            | dict(
-                longer={}, scaling={"eeg": "quantile"}, temperatures=["chosen", "one"], max_train=None, max_test=None
-            )
-            | dict(datasets=list(lab.SIZES), n_inducing=200),
-            smoke=dict(datasets=["iris"], n_splits={"others": 2}, alpha_eps=[0.05, 0.2])
-            | dict(longer={"iris": [["moment", 0.2]]}, n_inducing=10, max_iter=5, max_train=90, max_test=50),
-            laptop=dict(temperatures=["one", "chosen"], n_splits={"eeg": 2, "htru2": 2, "others": 1}, max_iter=100)
-            | dict(alpha_eps=[0.001, 0.01, 0.02, 0.05, 0.1, 0.2], longer=_BEST),
-            paper=dict(n_splits={"others": 20}, alpha_eps=[0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5], max_iter=200),
-        ),
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "The bound on the exact model as the objective of Gaussian processes, beside the best matched choice"
+PRESETS = lab.presets(
+    dict(n_searches={"elbo": 1, "matched": 2, _LONGER: 8})  # of max_iter iterations; elbo has up to three
+    | dict(longer={}, scaling={"eeg": "quantile"}, temperatures=["chosen", "one"], max_train=None, max_test=None)
+    | dict(datasets=list(lab.SIZES), n_inducing=200),
+    smoke=dict(datasets=["iris"], n_splits={"others": 2}, alpha_eps=[0.05, 0.2])
+    | dict(longer={"iris": [["moment", 0.2]]}, n_inducing=10, max_iter=5, max_train=90, max_test=50),
+    laptop=dict(temperatures=["one", "chosen"], n_splits={"eeg": 2, "htru2": 2, "others": 1}, max_iter=100)
+    | dict(alpha_eps=[0.001, 0.01, 0.02, 0.05, 0.1, 0.2], longer=_BEST),
+    paper=dict(n_splits={"others": 20}, alpha_eps=[0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5], max_iter=200),
 )
+
+lab.register(lab.Experiment("vgp-uci", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

@@ -53,27 +53,14 @@ class Look(NamedTuple):
 
 @lru_cache(maxsize=1)
 def load_split(dataset: str, number: int, max_train: int | None = None, max_test: int | None = None) -> lab.Split:
-    """Return a split of a table, or four classes in the plane.
-
-    Examples
-    --------
-    >>> load_split("toy", 0, 100, 50).X_test.shape
-    (50, 2)
-    """
+    """Return a split of a table, or four classes in the plane."""
     if dataset != TOY:
         return lab.make_split(dataset, number, max_train, max_test)
     return lab.four_classes(number, max_train or 1000, max_test or 4000)
 
 
 def scaled(split: lab.Split, X: Float[np.ndarray, "n d"]) -> Float[torch.Tensor, "n d"]:
-    """Return rows in units in which those to learn from have mean zero and variance one, as all contenders take them.
-
-    Examples
-    --------
-    >>> split = load_split("toy", 0, 100, 50)
-    >>> scaled(split, split.X).std(0, correction=0)
-    tensor([1., 1.], dtype=torch.float64)
-    """
+    """Return rows in units in which the training rows have mean zero and variance one."""
     from gaussify.gp._scaling import ScalingKind, fit_scaling
 
     return torch.from_numpy(fit_scaling(split.X, np.ones(len(split.y)), ScalingKind.STANDARD)(X))
@@ -82,15 +69,7 @@ def scaled(split: lab.Split, X: Float[np.ndarray, "n d"]) -> Float[torch.Tensor,
 def make_trainer(
     start: str, split: lab.Split, *, n_inducing: int, max_iter: int, optimizer: str = "natural", batch_size: int = 500
 ) -> Any:
-    """Return a model to train; with a matched one to begin with, this is what takes the time.
-
-    Examples
-    --------
-    >>> split = load_split("toy", 0, 100, 50)
-    >>> cold, warm = (make_trainer(start, split, n_inducing=5, max_iter=10) for start in ("cold", "matched"))
-    >>> cold.bound() < warm.bound()
-    True
-    """
+    """Return a model to train; with a matched one to begin with, this is what takes the time."""
     from gaussify.gp import GPClassifier
     from gaussify.gp._rows import SortedRows
     from gaussify.gp._variational_classifier import cold_start, matched_start
@@ -122,13 +101,8 @@ def watch(start: str, split: lab.Split, time_limit: float, n_looks: int, **optio
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
-    return [
-        {"dataset": dataset, "split": split, "optimizer": optimizer, "start": start}
-        for dataset in settings["datasets"]
-        for split in range(settings["n_splits"])
-        for optimizer in settings["optimizers"]
-        for start in STARTS
-    ]
+    splits, optimizers = range(settings["n_splits"]), settings["optimizers"]
+    return lab.combinations(dataset=settings["datasets"], split=splits, optimizer=optimizers, start=STARTS)
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
@@ -146,14 +120,7 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
 
 
 def seconds_to(records: list[lab.Record], bound: float) -> float | None:
-    """Return when a bound was first reached, between the looks of one run.
-
-    Examples
-    --------
-    >>> looks = [{"seconds": 1.0, "bound": -3.0}, {"seconds": 2.0, "bound": -2.0}]
-    >>> seconds_to(looks, -2.5), seconds_to(looks, -4.0), seconds_to(looks, -1.0)
-    (1.5, 1.0, None)
-    """
+    """Return when a bound was first reached, between the looks of one run."""
     seconds, bounds = lab.column(records, "seconds"), lab.column(records, "bound")
     highest = np.maximum.accumulate(bounds)
     if highest[-1] < bound:
@@ -223,20 +190,13 @@ def _data_sets(seconds_magic: float, seconds_letter: float) -> lab.Settings:
     return {TOY: _TOY, "magic": magic, "letter": letter}
 
 
-lab.register(
-    lab.Experiment(
-        name="vgp-warm-start",
-        title="Variational Gaussian processes from a cold start and from matched posteriors, against time",
-        presets=lab.presets(
-            dict(optimizers=["natural"], n_splits=1, max_iter=80, n_looks=14),
-            smoke=dict(datasets={TOY: {"n_inducing": 8, "seconds": 1.0, "max_train": 100, "max_test": 100}}, max_iter=5)
-            | dict(n_looks=4),
-            laptop=dict(datasets=_data_sets(100.0, 300.0)),
-            paper=dict(optimizers=["natural", "adam"], n_splits=5, datasets=_data_sets(600.0, 3600.0)),
-        ),
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Variational Gaussian processes from a cold start and from matched posteriors, against time"
+PRESETS = lab.presets(
+    dict(optimizers=["natural"], n_splits=1, max_iter=80, n_looks=14),
+    smoke=dict(datasets={TOY: {"n_inducing": 8, "seconds": 1.0, "max_train": 100, "max_test": 100}}, max_iter=5)
+    | dict(n_looks=4),
+    laptop=dict(datasets=_data_sets(100.0, 300.0)),
+    paper=dict(optimizers=["natural", "adam"], n_splits=5, datasets=_data_sets(600.0, 3600.0)),
 )
+
+lab.register(lab.Experiment("vgp-warm-start", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

@@ -28,7 +28,7 @@ _LINES = {"entropy": "-", "random": ":"}
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
-    return [{"method": method, "strategy": strategy} for method in METHODS for strategy in STRATEGIES]
+    return lab.combinations(method=METHODS, strategy=STRATEGIES)
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
@@ -130,20 +130,13 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         lab.legend_below(figure, axes, ncols=len(METHODS), fontsize=8)
 
 
-lab.register(
-    lab.Experiment(
-        name="active-imdb",
-        title="Movie reviews labelled one at a time: the one of largest predictive entropy, or any",
-        presets=lab.presets(
-            dict(dataset="imdb-minilm", model=None, n_tokens=256, batch_size=16, n_pool=5000, n_test=10_000)
-            | dict(n_initial=10, n_steps=200, n_seeds=50, alpha_eps=0.1, prior_variance=10.0),
-            smoke=dict(dataset="made", model="tiny", n_tokens=8, n_pool=100, n_test=200, n_steps=8, n_seeds=2),
-            laptop={},
-            paper=dict(dataset="imdb", model="google/gemma-2-2b"),
-        ),
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Movie reviews labelled one at a time: the one of largest predictive entropy, or any"
+PRESETS = lab.presets(
+    dict(dataset="imdb-minilm", model=None, n_tokens=256, batch_size=16, n_pool=5000, n_test=10_000)
+    | dict(n_initial=10, n_steps=200, n_seeds=50, alpha_eps=0.1, prior_variance=10.0),
+    smoke=dict(dataset="made", model="tiny", n_tokens=8, n_pool=100, n_test=200, n_steps=8, n_seeds=2),
+    laptop={},
+    paper=dict(dataset="imdb", model="google/gemma-2-2b"),
 )
+
+lab.register(lab.Experiment("active-imdb", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

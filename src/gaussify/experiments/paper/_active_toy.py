@@ -21,7 +21,7 @@ _EDGES = (-2.0, 3.0), (-1.75, 2.25)  # of the part of the plane that is drawn
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
-    return [{"seed": seed, "contender": contender} for seed in range(settings["n_seeds"]) for contender in CONTENDERS]
+    return lab.combinations(seed=range(settings["n_seeds"]), contender=CONTENDERS)
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
@@ -148,21 +148,14 @@ def _draw_picture(axis: Any, records: list[lab.Record]) -> None:
     axis.plot(kinds["asked"][0]["x1"], kinds["asked"][0]["x2"], "*", color="gold", mec="black", ms=11)
 
 
-lab.register(
-    lab.Experiment(
-        name="active-toy",
-        title="Two classes in the plane labelled one at a time: variational GP classification and GP regression",
-        presets=lab.presets(
-            dict(n_pool=300, n_test=2000, n_initial=4, n_steps=40, looks=[4, 8, 16, 28, 44], lengthscale=0.5)
-            | dict(variance=9.0, alpha_eps=0.1, n_grid=50, n_seeds=5)
-            | dict(n_iter=20),  # more do not change the third digit of probabilities
-            smoke=dict(n_pool=40, n_test=50, n_steps=3, looks=[4, 6], n_iter=5, n_grid=6, n_seeds=1),
-            laptop={},
-            paper=dict(n_seeds=20),
-        ),
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Two classes in the plane labelled one at a time: variational GP classification and GP regression"
+PRESETS = lab.presets(
+    dict(n_pool=300, n_test=2000, n_initial=4, n_steps=40, looks=[4, 8, 16, 28, 44], lengthscale=0.5)
+    | dict(variance=9.0, alpha_eps=0.1, n_grid=50, n_seeds=5)
+    | dict(n_iter=20),  # more do not change the third digit of probabilities
+    smoke=dict(n_pool=40, n_test=50, n_steps=3, looks=[4, 6], n_iter=5, n_grid=6, n_seeds=1),
+    laptop={},
+    paper=dict(n_seeds=20),
 )
+
+lab.register(lab.Experiment("active-toy", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

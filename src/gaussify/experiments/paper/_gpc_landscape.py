@@ -39,12 +39,6 @@ def evidences(covariance: Float[Tensor, "n n"], labels: Int[Tensor, " n"], table
 
     .. math:: \log\mathcal{N}(y_l \mid 0, A_l) + \frac{(\mathbf{1}^\top A_l^{-1}y_l)^2}
         {2\,\mathbf{1}^\top A_l^{-1}\mathbf{1}} = \max_\mu\log\mathcal{N}(y_l \mid \mu\mathbf{1}, A_l)
-
-    Examples
-    --------
-    >>> table = PseudoTargets(torch.tensor([[0.0], [2.0]]), torch.ones(2, 1))
-    >>> evidences(torch.zeros(2, 2), torch.tensor([0, 1]), table)  # 0 and 2, with standard deviation 1
-    Evidences(best_mean=-2.8379, zero_mean=-3.8379)
     """
     from gaussify.gp._exact import solver
 
@@ -81,14 +75,7 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
 
 
 def squared_distances(dataset: str, max_rows: int | None = None) -> tuple[Float[Tensor, "n n"], Int[Tensor, " n"]]:
-    """Return squared distances of the rows, with every column of mean zero and variance one, and the labels.
-
-    Examples
-    --------
-    >>> squared, labels = squared_distances("iris")
-    >>> squared.mean()  # twice the number of columns
-    tensor(8.0000, dtype=torch.float64)
-    """
+    """Return squared distances of the rows, with every column of mean zero and variance one, and the labels."""
     from sklearn.preprocessing import StandardScaler
 
     X, y = lab.load_rows(dataset)
@@ -109,15 +96,7 @@ def _summarise(records: list[lab.Record]) -> list[lab.Record]:
 
 
 def peak(records: list[lab.Record], height: str) -> tuple[lab.Record, bool]:
-    """Return the record with the largest height, and whether it is at an edge of the grid.
-
-    Examples
-    --------
-    >>> heights = {-1.0: 2.0, 0.0: 5.0, 1.0: 4.0}
-    >>> grid = [{"log_lengthscale": x, "log_variance": y, "h": heights[x] - y**2} for x in heights for y in heights]
-    >>> peak(grid, "h")
-    ({'log_lengthscale': 0.0, 'log_variance': 0.0, 'h': 5.0}, False)
-    """
+    """Return the record with the largest height, and whether it is at an edge of the grid."""
     top = max(records, key=lambda record: record[height])
     ends = [(name, function(lab.column(records, name))) for name in _AXES for function in (np.min, np.max)]
     return top, any(top[name] == end for name, end in ends)
@@ -148,20 +127,13 @@ def _fill_panel(figure: Any, axis: Any, records: list[lab.Record], height: str) 
     axis.grid(visible=False)
 
 
-lab.register(
-    lab.Experiment(
-        name="gpc-landscape",
-        title="Log marginal likelihood of Gaussian process classification over lengthscale and variance, by method",
-        presets=lab.presets(
-            dict(alpha_eps=0.1, label_variance=0.1, max_rows=None, datasets=["ionosphere"]),
-            smoke=dict(datasets=["breast-cancer"], max_rows=60)
-            | dict(log_lengthscale=[-1.0, 6.0, 8], log_variance=[-6.0, 8.0, 7]),
-            laptop=dict(log_lengthscale=[-1.0, 6.0, 41], log_variance=[-6.0, 8.0, 41]),
-            paper=dict(log_lengthscale=[-1.0, 6.0, 81], log_variance=[-6.0, 8.0, 81]),
-        ),
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Log marginal likelihood of Gaussian process classification over lengthscale and variance, by method"
+PRESETS = lab.presets(
+    dict(alpha_eps=0.1, label_variance=0.1, max_rows=None, datasets=["ionosphere"]),
+    smoke=dict(datasets=["breast-cancer"], max_rows=60)
+    | dict(log_lengthscale=[-1.0, 6.0, 8], log_variance=[-6.0, 8.0, 7]),
+    laptop=dict(log_lengthscale=[-1.0, 6.0, 41], log_variance=[-6.0, 8.0, 41]),
+    paper=dict(log_lengthscale=[-1.0, 6.0, 81], log_variance=[-6.0, 8.0, 81]),
 )
+
+lab.register(lab.Experiment("gpc-landscape", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

@@ -150,14 +150,6 @@ PRESETS = lab.presets(
     | dict(max_iter_paper={"others": 200, "drive": 600}, max_iter_ours={"drive": 300}),
 )
 
-lab.register(
-    lab.Experiment(
-        name="gpc-uci",
-        title="Sparse Gaussian process classification on five UCI data sets, beside the paper's numbers",
-        presets=PRESETS,
-        tasks=_tasks,
-        run=_run,
-        draw=draw,
-        summarise=_summarise,
-    )
-)
+TITLE = "Sparse Gaussian process classification on five UCI data sets, beside the paper's numbers"
+
+lab.register(lab.Experiment("gpc-uci", TITLE, PRESETS, _tasks, _run, draw, _summarise))

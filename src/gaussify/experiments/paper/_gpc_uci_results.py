@@ -8,14 +8,6 @@ def contenders(records: list[lab.Record]) -> dict[tuple[str, str], list[lab.Reco
 
     Contenders are the methods of the paper, each with its best alpha_eps; the same with scaling by rank, where that was
     run; ``ours`` with each scaling and choice of kernels; and ``ours`` with the best of these.
-
-    Examples
-    --------
-    >>> common = {"dataset": "letter", "split": 0, "variant": "paper", "method": "laplace", "scaling": "standard"}
-    >>> common["kernels"] = "shared"
-    >>> records = [common | {"alpha_eps": 0.1, "score": -0.5}, common | {"alpha_eps": 0.2, "score": -0.4}]
-    >>> [record["alpha_eps"] for record in contenders(records)["letter", "laplace"]]
-    [0.2]
     """
     kinds = ("variant", "method", "scaling", "kernels")
     best = lab.best_alpha_eps(records, "dataset", "split", *kinds, score="score")

@@ -18,17 +18,19 @@ from torch import Tensor, nn
 from gaussify.exceptions import GaussifyError
 from gaussify.experiments import _lab as lab
 from gaussify.experiments._networks._architectures import VGG11, MNISTNet, ResNet18, made
-from gaussify.experiments._networks._evaluation import logit_auroc, logit_scores, train_nll
 from gaussify.experiments._networks._images import augment, in_colour, load_images
 from gaussify.experiments._networks._training import (
     Recipe,
     describe,
+    logit_auroc,
+    logit_scores,
     loss_of,
     note,
     outputs_of,
     seconds_of,
     steps_down,
     train,
+    train_nll,
     warm_cosine,
 )
 from gaussify.experiments.paper._network_results import draw_cifar10, draw_mnist, summarise_cifar10, summarise_mnist
@@ -110,22 +112,25 @@ def _cifar10_check(settings: lab.Settings) -> None:
         _far_images(name)
 
 
+TITLE_MNIST = "A convolutional network on MNIST, trained with cross-entropy and with what takes its place"
+PRESETS_MNIST = lab.presets(
+    dict(dataset="mnist", width=1.0, batch_size=64, gamma=0.7, n_epochs=10, n_train=None, n_test=None)
+    | dict(n_fit=10_000, n_seeds=1, alpha_eps=lab.ALPHA_EPS),
+    smoke=dict(dataset="digits", width=0.125, n_epochs=2, n_train=120, n_test=60, alpha_eps=[0.1]),
+    laptop=dict(width=0.5, n_epochs=8, n_train=10_000, n_fit=5000),
+    paper=dict(n_fit=None, n_seeds=5),
+)
+
 lab.register(
     lab.Experiment(
-        name="mnist-cnn",
-        title="A convolutional network on MNIST, trained with cross-entropy and with what takes its place",
-        presets=lab.presets(
-            dict(dataset="mnist", width=1.0, batch_size=64, gamma=0.7, n_epochs=10, n_train=None, n_test=None)
-            | dict(n_fit=10_000, n_seeds=1, alpha_eps=lab.ALPHA_EPS),
-            smoke=dict(dataset="digits", width=0.125, n_epochs=2, n_train=120, n_test=60, alpha_eps=[0.1]),
-            laptop=dict(width=0.5, n_epochs=8, n_train=10_000, n_fit=5000),
-            paper=dict(n_fit=None, n_seeds=5),
-        ),
-        tasks=lab.seeded_tasks,
+        "mnist-cnn",
+        TITLE_MNIST,
+        PRESETS_MNIST,
+        lab.seeded_tasks,
+        _mnist_run,
+        draw_mnist,
+        summarise_mnist,
         check=_images,
-        run=_mnist_run,
-        draw=draw_mnist,
-        summarise=summarise_mnist,
     )
 )
 
@@ -135,24 +140,27 @@ def _rates(exact: float, matched: float) -> dict[str, float]:
     return {**dict.fromkeys(lab.LOSSES, matched), "exact": exact}
 
 
+TITLE_CIFAR10 = "VGG-11 and ResNet-18 on CIFAR-10, trained with cross-entropy and with what takes its place"
+PRESETS_CIFAR10 = lab.presets(
+    dict(dataset="cifar10", nets=list(_NETS), widths=dict.fromkeys(_NETS, 1.0), alpha_eps=[0.01, 0.05, 0.1])
+    | dict(batch_size=128, weight_decay=5e-4, rates=_rates(0.1, 0.01), schedule="steps", n_epochs=200)
+    | dict(n_train=None, n_test=None, n_seeds=1, ood=["cifar100", "svhn"]),
+    smoke=dict(dataset="digits", alpha_eps=[0.1], n_epochs=1, n_train=40, n_test=20, ood=["digits"])
+    | dict(widths=dict.fromkeys(_NETS, 0.125)),  # backward of fewer channels crashes in torch 2.13
+    laptop=dict(widths={"vgg11": 0.25, "resnet18": 0.125}, n_train=10_000, schedule="cosine", n_epochs=10)
+    | dict(rates=_rates(0.03, 0.003), ood=["cifar100", "svhn", "fashion-mnist", "mnist"]),  # steps are few
+    paper=dict(n_train=50_000, n_seeds=10),
+)
+
 lab.register(
     lab.Experiment(
-        name="cifar10-nets",
-        title="VGG-11 and ResNet-18 on CIFAR-10, trained with cross-entropy and with what takes its place",
-        presets=lab.presets(
-            dict(dataset="cifar10", nets=list(_NETS), widths=dict.fromkeys(_NETS, 1.0), alpha_eps=[0.01, 0.05, 0.1])
-            | dict(batch_size=128, weight_decay=5e-4, rates=_rates(0.1, 0.01), schedule="steps", n_epochs=200)
-            | dict(n_train=None, n_test=None, n_seeds=1, ood=["cifar100", "svhn"]),
-            smoke=dict(dataset="digits", alpha_eps=[0.1], n_epochs=1, n_train=40, n_test=20, ood=["digits"])
-            | dict(widths=dict.fromkeys(_NETS, 0.125)),  # backward of fewer channels crashes in torch 2.13
-            laptop=dict(widths={"vgg11": 0.25, "resnet18": 0.125}, n_train=10_000, schedule="cosine", n_epochs=10)
-            | dict(rates=_rates(0.03, 0.003), ood=["cifar100", "svhn", "fashion-mnist", "mnist"]),  # steps are few
-            paper=dict(n_train=50_000, n_seeds=10),
-        ),
-        tasks=lab.seeded_tasks,
+        "cifar10-nets",
+        TITLE_CIFAR10,
+        PRESETS_CIFAR10,
+        lab.seeded_tasks,
+        _cifar10_run,
+        draw_cifar10,
+        summarise_cifar10,
         check=_cifar10_check,
-        run=_cifar10_run,
-        draw=draw_cifar10,
-        summarise=summarise_cifar10,
     )
 )

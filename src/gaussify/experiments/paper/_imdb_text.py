@@ -221,23 +221,26 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     return [own | {"train_nll": fit["nll"]} | seconds_of(history)]
 
 
+TITLE = "A transformer fine-tuned on movie reviews, with binary cross-entropy and with what takes its place"
+PRESETS = lab.presets(
+    dict(dataset="imdb", model="minilm", n_tokens=80, n_train=1000, n_test=1000, n_fit=500, n_epochs=2)
+    | dict(batch_size=16, rate=1e-4, weight_decay=0.01, alpha_eps=lab.ALPHA_EPS, n_seeds=1),
+    smoke=dict(dataset="made", model="tiny", n_tokens=8, n_train=64, n_test=40, n_epochs=1, rate=1e-2)
+    | dict(alpha_eps=[0.1]),
+    laptop={},
+    paper=dict(model="distilbert-base-uncased", n_tokens=512, n_train=35_000, n_test=10_000, n_fit=None)
+    | dict(rate=5e-5, n_seeds=5),
+)
+
 lab.register(
     lab.Experiment(
-        name="imdb-text",
-        title="A transformer fine-tuned on movie reviews, with binary cross-entropy and with what takes its place",
-        presets=lab.presets(
-            dict(dataset="imdb", model="minilm", n_tokens=80, n_train=1000, n_test=1000, n_fit=500, n_epochs=2)
-            | dict(batch_size=16, rate=1e-4, weight_decay=0.01, alpha_eps=lab.ALPHA_EPS, n_seeds=1),
-            smoke=dict(dataset="made", model="tiny", n_tokens=8, n_train=64, n_test=40, n_epochs=1, rate=1e-2)
-            | dict(alpha_eps=[0.1]),
-            laptop={},
-            paper=dict(model="distilbert-base-uncased", n_tokens=512, n_train=35_000, n_test=10_000, n_fit=None)
-            | dict(rate=5e-5, n_seeds=5),
-        ),
-        tasks=partial(lab.seeded_tasks, methods=BINARY),
+        "imdb-text",
+        TITLE,
+        PRESETS,
+        partial(lab.seeded_tasks, methods=BINARY),
+        _run,
+        draw_imdb,
+        summarise_imdb,
         check=_check,
-        run=_run,
-        draw=draw_imdb,
-        summarise=summarise_imdb,
     )
 )

@@ -20,16 +20,7 @@ _MARKERS = "os^D"  # one for each class, so that classes also differ without col
 
 
 def grid(n: int, half_width: float) -> Float[np.ndarray, "n_points 2"]:
-    """Return the points of an n by n grid over the part of the plane that is drawn, the first coordinate fastest.
-
-    Examples
-    --------
-    >>> grid(2, 4.5)
-    array([[-4.5, -4.5],
-           [ 4.5, -4.5],
-           [-4.5,  4.5],
-           [ 4.5,  4.5]])
-    """
+    """Return the points of an n by n grid over the part of the plane that is drawn, the first coordinate fastest."""
     ticks = np.linspace(-half_width, half_width, n)
     return np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 2)
 
@@ -78,13 +69,7 @@ def draw_plane(axis: Any, records: list[Record], *, size: float = 8.0) -> None:
 
 
 def mixed_colours(probs: Float[np.ndarray, "*batch c"]) -> Float[np.ndarray, "*batch 3"]:
-    """Return the colours of the classes mixed by their probabilities; the less certain, the paler.
-
-    Examples
-    --------
-    >>> mixed_colours(np.full(4, 0.25))
-    array([1., 1., 1.])
-    """
+    """Return the colours of the classes mixed by their probabilities; the less certain, the paler."""
     known = (probs.max(-1, keepdims=True) - 1.0 / N_CLASSES) / (1.0 - 1.0 / N_CLASSES)
     palette = np.array([[int(c[i : i + 2], 16) / 255.0 for i in (1, 3, 5)] for c in SERIES_COLOURS[:N_CLASSES]])
     return 1.0 - 0.7 * np.clip(known, 0.0, 1.0) * (1.0 - probs @ palette)

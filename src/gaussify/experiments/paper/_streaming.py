@@ -56,21 +56,14 @@ def random_features(
 
 
 def checkpoints(first: int, n_rows: int, n_checkpoints: int) -> list[int]:
-    """Return the numbers of rows after which models are scored, evenly spaced on a logarithmic scale.
-
-    Examples
-    --------
-    >>> checkpoints(10, 1000, 5)
-    [10, 32, 100, 316, 1000]
-    """
+    """Return the numbers of rows after which models are scored, evenly spaced on a logarithmic scale."""
     return [int(n) for n in np.unique(np.geomspace(min(first, n_rows), n_rows, n_checkpoints).round())]
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
     return [
-        {"dataset": dataset, "seed": seed, **choice}
-        for dataset in settings["datasets"]
-        for seed in range(settings["n_seeds"])
+        {**stream, **choice}
+        for stream in lab.combinations(dataset=settings["datasets"], seed=range(settings["n_seeds"]))
         for choice in lab.choices(METHODS, settings["alpha_eps"])
     ]
 
@@ -227,14 +220,6 @@ PRESETS = lab.presets(
     | dict(vgg={"width": 1.0, "n_epochs": 200}),
 )
 
-lab.register(
-    lab.Experiment(
-        name="streaming",
-        title="Online inference for streaming data: the last layer over random or VGG-11 features",
-        presets=PRESETS,
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
-)
+TITLE = "Online inference for streaming data: the last layer over random or VGG-11 features"
+
+lab.register(lab.Experiment("streaming", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

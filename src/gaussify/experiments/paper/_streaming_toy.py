@@ -30,14 +30,6 @@ def fourier_features(
         \mathbb{E}[\phi(x)^\top\phi(x')] = \exp(-|x - x'|^2 / 2\ell^2),
 
     with :math:`\omega_j \sim \mathcal{N}(0, I/\ell^2)` and :math:`b_j` uniform on the circle (Rahimi and Recht, 2007).
-
-    Examples
-    --------
-    >>> X = np.array([[0.0, 0.0], [1.0, 0.0]])
-    >>> features = fourier_features(X, 100_000, 1.0, np.random.default_rng(0))
-    >>> features @ features.T
-    array([[1.00, 0.61],
-           [0.61, 1.00]])
     """
     frequency = rng.normal(0.0, 1.0 / length_scale, (2, n_features))
     phase = rng.uniform(0.0, 2.0 * np.pi, n_features)
@@ -45,7 +37,7 @@ def fourier_features(
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
-    return [{"seed": seed, "method": method} for seed in range(settings["n_seeds"]) for method in METHODS]
+    return lab.combinations(seed=range(settings["n_seeds"]), method=METHODS)
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
@@ -132,14 +124,6 @@ PRESETS = lab.presets(
     paper=dict(n_seeds=20, n_samples=10_000, looks=[10, 40, 200, 1000], n_grid=60),
 )
 
-lab.register(
-    lab.Experiment(
-        name="streaming-toy",
-        title="Online inference for four classes in the plane: beliefs after a few rows, some, and many",
-        presets=PRESETS,
-        tasks=_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
-)
+TITLE = "Online inference for four classes in the plane: beliefs after a few rows, some, and many"
+
+lab.register(lab.Experiment("streaming-toy", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

@@ -11,8 +11,7 @@ from torch import nn
 
 from gaussify.experiments import _lab as lab
 from gaussify.experiments._networks._architectures import made
-from gaussify.experiments._networks._evaluation import logit_scores
-from gaussify.experiments._networks._training import Recipe, loss_of, train, warm_cosine
+from gaussify.experiments._networks._training import Recipe, logit_scores, loss_of, train, warm_cosine
 from gaussify.experiments.paper._plane import CAPTION, N_CLASSES, draw_plane, grid, plane_records
 from gaussify.plotting import figure_file
 
@@ -66,19 +65,12 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         figure.supxlabel(CAPTION, fontsize=8)
 
 
-lab.register(
-    lab.Experiment(
-        name="toy-net",
-        title="Networks for four classes in the plane, trained with cross-entropy and with what takes its place",
-        presets=lab.presets(
-            dict(n_rows=400, n_test=4000, rate=0.01, weight_decay=1e-4, alpha_eps=lab.ALPHA_EPS, n_grid=40),
-            smoke=dict(n_rows=60, n_test=200, n_epochs=30, n_seeds=1, alpha_eps=[0.1], n_grid=9),
-            laptop=dict(n_epochs=1000, n_seeds=5),
-            paper=dict(n_epochs=2000, n_seeds=10, n_grid=80),
-        ),
-        tasks=lab.seeded_tasks,
-        run=_run,
-        draw=_draw,
-        summarise=_summarise,
-    )
+TITLE = "Networks for four classes in the plane, trained with cross-entropy and with what takes its place"
+PRESETS = lab.presets(
+    dict(n_rows=400, n_test=4000, rate=0.01, weight_decay=1e-4, alpha_eps=lab.ALPHA_EPS, n_grid=40),
+    smoke=dict(n_rows=60, n_test=200, n_epochs=30, n_seeds=1, alpha_eps=[0.1], n_grid=9),
+    laptop=dict(n_epochs=1000, n_seeds=5),
+    paper=dict(n_epochs=2000, n_seeds=10, n_grid=80),
 )
+
+lab.register(lab.Experiment("toy-net", TITLE, PRESETS, lab.seeded_tasks, _run, _draw, _summarise))

@@ -31,13 +31,7 @@ FEATURES = "features.safetensors"
 
 @dataclass(frozen=True)
 class VGGSettings:
-    """Architecture, optimiser and seed; together with the images they determine the weights.
-
-    Examples
-    --------
-    >>> VGGSettings(width=0.5, n_epochs=45).key == VGGSettings(width=0.5, n_epochs=46).key
-    False
-    """
+    """Architecture, optimiser and seed; together with the images they determine the weights."""
 
     width: float = 1.0
     n_epochs: int = 200
@@ -80,14 +74,7 @@ def train(
 def penultimate_features(
     network: VGG11, images: UInt8[Tensor, "n 32 32 3"], batch_size: int = 500
 ) -> Float[Tensor, "n d"]:
-    """Return the last pooled layer for each image, with the statistics of batch normalisation fixed.
-
-    Examples
-    --------
-    >>> images = torch.randint(256, (3, 32, 32, 3), dtype=torch.uint8)
-    >>> penultimate_features(VGG11(width=0.125), images).shape
-    torch.Size([3, 64])
-    """
+    """Return the last pooled layer for each image, with the statistics of batch normalisation fixed."""
     network.eval()
     return torch.cat([network.penultimate(batch) for batch in images.split(batch_size)])
 
