@@ -1,4 +1,4 @@
-"""A bar for what takes long within a task, below that of the tasks; lines take its place without a terminal."""
+"""A second progress bar, for long work within a task, below the bar of the tasks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ _bars: ContextVar[Progress | None] = ContextVar("bars", default=None)
 
 @contextmanager
 def bars_in(progress: Progress) -> Iterator[None]:
-    """Have bars shown with those of ``progress`` for a while.
+    """Show the bars of :func:`bar_of` below those of ``progress``.
 
     Examples
     --------
@@ -28,13 +28,7 @@ def bars_in(progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def bar_of(words: str, n_steps: int, n_done: int = 0) -> Iterator[Callable[[], None]]:
-    """Yield what to call after each step.
-
-    Examples
-    --------
-    >>> with bar_of("VGG-11", n_steps=3) as advance:  # where there is no terminal, nothing is shown
-    ...     advance()
-    """
+    """Yield a function to call after each step; outside of :func:`bars_in`, nothing is shown."""
     progress = _bars.get()
     if progress is None:
         yield lambda: None

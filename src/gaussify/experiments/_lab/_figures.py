@@ -1,4 +1,4 @@
-"""What figures of several experiments share: legends, curves and bars."""
+"""Parts of figures that several experiments share: legends, curves and bars."""
 
 from collections.abc import Sequence
 from typing import Any

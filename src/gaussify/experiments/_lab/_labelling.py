@@ -1,4 +1,4 @@
-"""What experiments on active learning share: a pool with its first labels, and how many labels a level takes."""
+"""Parts that experiments on active learning share: a pool with its first labels, and labels needed for a level."""
 
 from typing import Any
 

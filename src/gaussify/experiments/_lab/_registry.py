@@ -1,4 +1,4 @@
-"""What an experiment is, and the table of all experiments."""
+"""The definition of an experiment, and the table of all experiments."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ class Experiment:
     run: Callable[[Settings, Task, int], list[Record]]
     draw: Callable[[list[Record], Path], None]
     summarise: Callable[[list[Record]], list[Record]] | None = None
-    check: Callable[[Settings], object] = lambda settings: None
+    check: Callable[[Settings], object] | None = None
 
     def __post_init__(self) -> None:
         missing = [preset for preset in REQUIRED_PRESETS if preset not in self.presets]

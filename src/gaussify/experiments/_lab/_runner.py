@@ -95,7 +95,7 @@ def run(
     console = console or Console(stderr=True)
     with _alone_in(folder):
         if fresh:
-            experiment.check(settings)  # before anything is removed
+            _check(experiment, settings)  # before anything is removed
         if fresh and dataset is None:
             _remove_results(folder)
             remove_scratch(experiment.name, settings)
@@ -106,7 +106,7 @@ def run(
         pending = [task for task in wanted if not log.has(task)]
         if pending:
             if not fresh:
-                experiment.check(settings)
+                _check(experiment, settings)
             choice = "" if dataset is None else f" --dataset {dataset}"
             log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}{choice}")
             _tell_differences(experiment, preset, console)
@@ -120,7 +120,7 @@ def run(
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Make a folder, and keep other runs out of it."""
+    """Make a folder and lock it against other runs."""
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         try:
@@ -158,7 +158,7 @@ def task_seed(seed: int, task: Task) -> int:
 
 
 class _RunLog:
-    """The two files of a run, ``results.csv`` and ``metadata.json``, kept in step."""
+    """The two files of a run, ``results.csv`` and ``metadata.json``, which always change together."""
 
     def __init__(self, folder: Path, identity: dict[str, Any], tasks: Sequence[Task]) -> None:
         self._place = {_key(task): place for place, task in enumerate(tasks)}
@@ -214,7 +214,7 @@ class _RunLog:
         self._save()
 
     def _sort(self) -> None:
-        """Put tasks that failed once, and so came late, back into their place."""
+        """Move tasks that failed first and were run again later back to their position."""
         by_place = self._by_place()
         if by_place == self._data["tasks"]:
             return
@@ -251,13 +251,13 @@ class _RunLog:
             write_records(self._results, kept)
 
     def _n_lines(self) -> int:
-        """Count the lines below the header, a half-written one included."""
+        """Return the number of lines below the header, including an incomplete one."""
         return len(self._results.read_bytes().removesuffix(b"\n").split(b"\n")) - 1
 
     def _whole_tasks(self, records: Sequence[Record]) -> list[tuple[dict[str, Any], list[Record]]]:
-        """The entries of tasks with their rows, up to the first whose rows are not all there.
+        """Return the entries of tasks with their rows, up to the first task with missing rows.
 
-        Rows may be in their final order already, if a kill came before the entries were.
+        After a kill, the rows may already be in their final order while the entries are not.
         """
         orders = self._data["tasks"], self._by_place()
         return max((list(_with_rows(entries, records)) for entries in orders), key=len)
@@ -290,7 +290,7 @@ def _tell_differences(experiment: Experiment, preset: str, console: Console) -> 
 
 
 def _setting(value: object, other: object) -> str:
-    """In words, beside that of another preset."""
+    """Return a setting as text; ``other`` is its value in another preset."""
     return "all" if value is None and isinstance(other, int) else json.dumps(value)
 
 
@@ -380,6 +380,11 @@ def _failure(task: Task, error: Exception) -> str:
     return f"({_words(task)}): {type(error).__name__}: {str(error).rstrip('.')}"
 
 
+def _check(experiment: Experiment, settings: Settings) -> None:
+    if experiment.check is not None:
+        experiment.check(settings)
+
+
 def _remove_results(folder: Path) -> None:
     """Remove the files that record finished tasks. Figures will be replaced, and other files are not ours."""
     for name in (RESULTS, SUMMARY, METADATA):
@@ -424,7 +429,7 @@ def _versions(*packages: str) -> dict[str, str | None]:
 
 
 def _git(*arguments: str) -> str | None:
-    """Return what git says about the folder of this file, or None where it is no checkout of gaussify."""
+    """Return the output of git in the folder of this file, or None outside of a checkout of gaussify."""
     command = ["git", "--no-optional-locks", *arguments]
     try:
         answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)

@@ -1,6 +1,6 @@
-"""Work in several processes, which end with the one that began them, however that ends.
+"""Work in several processes, which end when the first process ends, for whatever reason.
 
-Threads would do for large matrices. What is many small operations one after another waits for Python's own lock.
+Threads would be enough for large matrices. Many small operations in sequence need processes because of Python's lock.
 """
 
 import multiprocessing
@@ -18,16 +18,16 @@ import torch
 
 from gaussify._numerics import Map
 
-_MANY = 10  # calls that are worth the seconds which a process takes to begin
+_MANY = 10  # calls per process, so that starting it is worth its seconds
 
 _shared: tuple[Any, ...] = ()  # in a worker
 
 
 @contextmanager
 def worker_processes(n_calls: int, *shared: Any) -> Iterator[Map]:
-    """Give a ``map`` of functions of ``shared`` and an item, in as many processes as torch may use threads.
+    """Yield a ``map`` for functions of ``shared`` and an item, which runs in as many processes as torch has threads.
 
-    Each of them computes with one thread and is sent ``shared`` once. For few calls there is none but this process.
+    Each process computes with one thread and receives ``shared`` once. A few calls run in this process alone.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def worker_processes(n_calls: int, *shared: Any) -> Iterator[Map]:
     if n_workers < 2:
         yield lambda function, items: map(partial(function, *shared), items)
         return
-    # a fork would inherit the threads of libraries, and wait for them for ever
+    # a forked process would wait forever for the threads of libraries, which it does not inherit
     pool = ProcessPoolExecutor(n_workers, multiprocessing.get_context("spawn"), _begin, shared)
     try:
         yield lambda function, items: pool.map(partial(_call, function), items)
@@ -54,7 +54,7 @@ def _begin(*shared: Any) -> None:
     _shared = shared
     torch.set_num_threads(1)
     threadpool_limits(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the first process answers for all
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles it
     Thread(target=_end_with_parent, daemon=True).start()
 
 

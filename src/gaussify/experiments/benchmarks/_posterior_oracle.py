@@ -1,4 +1,4 @@
-"""The exact posterior of logistic regression, by long Markov chains: what approximations are measured against."""
+"""The exact posterior of logistic regression by long Markov chains, as a reference for approximations."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ _N_CHAINS, _N_LEAPS = 16, 6
 
 
 class PosteriorMoments(NamedTuple):
-    """Mean and standard deviation of each weight, and how far off the latter is, relative, by chance."""
+    """Mean and standard deviation of each weight, and the relative sampling error of the standard deviations."""
 
     mean: _Floats  # (d,)
     std: _Floats  # (d,)
@@ -23,8 +23,9 @@ def logistic_posterior_moments(
 ) -> PosteriorMoments:
     """Return moments of the weights given labels 0 and 1, under a Gaussian prior, without intercept.
 
-    Hamiltonian Monte Carlo in the coordinates in which the Laplace approximation is a standard normal, sixteen chains
-    at once; the first fifth of each chain is dropped. The error comes from how the chains differ.
+    Sixteen chains of Hamiltonian Monte Carlo run at once, in the coordinates in which the Laplace approximation is a
+    standard normal. The first fifth of each chain is dropped. The sampling error follows from the differences between
+    chains.
     """
     generator = np.random.default_rng(seed)
     mode, root = _laplace(X, y, prior_variance)
@@ -61,7 +62,7 @@ def logistic_posterior_moments(
 
 
 def _laplace(X: _Floats, y: NDArray[np.int64], prior_variance: float) -> tuple[_Floats, _Floats]:
-    """Mode, and a root of the inverse curvature there, by Newton's method."""
+    """Return the mode, and a root of the inverse curvature there, by Newton's method."""
     mode = np.zeros(X.shape[1])
     for _ in range(50):
         p = expit(X @ mode)

@@ -34,7 +34,7 @@ _Stepper = tuple[Callable[[int], _Floats], Callable[[int], None]]  # return the 
 
 
 def _softmax_stream(n: int, d: int, n_classes: int, seed: int, scale: float = 3.0) -> tuple[_Floats, _Labels]:
-    """Rows whose labels follow a softmax of linear logits with standard deviation ``scale``."""
+    """Return rows, and labels that follow a softmax of linear logits with standard deviation ``scale``."""
     generator = np.random.default_rng(seed)
     X = generator.normal(size=(n, d))
     weights = generator.normal(size=(d, n_classes)) * scale / math.sqrt(d)
@@ -52,7 +52,7 @@ def _learn_blocks(X: _Floats, y: _Labels, n_classes: int, block: int) -> Bayesia
 
 
 def _blocks(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
-    """Rows in blocks, against the product of the same rows with themselves: torch's, and NumPy's, which halves it."""
+    """Rows in blocks, against the Gram matrix of the same rows: by torch, and by NumPy, which computes half of it."""
     n, d, block = settings["n_rows"], settings["n_features"], settings["block"]
     X, y = _softmax_stream(n, d, 10, seed)
     rows = torch.from_numpy(X)
@@ -73,11 +73,11 @@ def _blocks(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
 
 
 def _classes(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
-    """The same with 2 to 100 classes, against two classes."""
+    """Rows in blocks with 2 to 100 classes, against two classes."""
     n, d, block = settings["n_rows"], settings["n_features"], settings["block"]
     streams = {k: _softmax_stream(n, d, k, seed) for k in settings["n_classes"]}
     runs = {str(k): partial(_learn_blocks, X, y, k, block) for k, (X, y) in streams.items()}
-    times = best_times(runs, 2 * settings["n_repeats"])  # new memory, of which many classes need most, is slow at times
+    times = best_times(runs, 2 * settings["n_repeats"])  # many classes need new memory, which is slow at times
     fewest = times[str(min(settings["n_classes"]))]
     for k, seconds in times.items():
         yield {
@@ -98,7 +98,7 @@ def _sklearn_stepper(model: Any, X: _Floats, y: _Labels, n_classes: int) -> _Ste
 
 
 def _sgd_stepper(X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
-    """Return those of the schedule that is best on this very stream, in hindsight."""
+    """Return the functions of the learning rate that is best on this very stream, in hindsight."""
     from sklearn.linear_model import SGDClassifier
 
     rates: list[dict[str, Any]] = [{}, *({"learning_rate": "constant", "eta0": rate} for rate in _RATES)]
@@ -113,7 +113,7 @@ def _sgd_stepper(X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
 
 
 def _river_stepper(X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
-    """Return those of the learning rate that is best on this very stream, in hindsight; making dictionaries is free."""
+    """Return the functions of the learning rate that is best on this very stream, in hindsight."""
     linear_model = import_optional("river.linear_model", extra="bench", needed_by="gaussify reproduce updates")
     optim = import_optional("river.optim", extra="bench", needed_by="gaussify reproduce updates")
     rows, labels = [dict(enumerate(row)) for row in X.tolist()], y.tolist()

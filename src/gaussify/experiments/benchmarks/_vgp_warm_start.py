@@ -32,7 +32,7 @@ STARTS = {
     "elbo": "from the matched posterior by elbo",
 }
 
-_MATCHED: dict[str, dict[str, Any]] = {  # what is matched to begin with
+_MATCHED: dict[str, dict[str, Any]] = {  # the matched models to start from
     "brief": {"method": "moment", "alpha_eps": 0.1, "temperature": 1.0, "max_iter": 10},
     "matched": {},
     "elbo": {"objective": "elbo"},
@@ -69,7 +69,7 @@ def scaled(split: lab.Split, X: Float[np.ndarray, "n d"]) -> Float[torch.Tensor,
 def make_trainer(
     start: str, split: lab.Split, *, n_inducing: int, max_iter: int, optimizer: str = "natural", batch_size: int = 500
 ) -> Any:
-    """Return a model to train; with a matched one to begin with, this is what takes the time."""
+    """Return a model to train. This takes long if a matched model is fitted first."""
     from gaussify.gp import GPClassifier
     from gaussify.gp._rows import SortedRows
     from gaussify.gp._variational_classifier import cold_start, matched_start
@@ -88,7 +88,7 @@ def make_trainer(
 
 
 def watch(start: str, split: lab.Split, time_limit: float, n_looks: int, **options: Any) -> Iterator[Look]:
-    """Make a model and train it for so many seconds in all; look at it before the first step, and ever less often."""
+    """Make a model, train it for ``time_limit`` seconds in all, and yield it before the first step and repeatedly."""
     X, y = datasets.make_four_classes(20, random_state=0)
     make_trainer(start, lab.Split(X, y, X, y), n_inducing=2, max_iter=1)  # libraries are loaded once
     begun = time.perf_counter()
@@ -130,7 +130,7 @@ def seconds_to(records: list[lab.Record], bound: float) -> float | None:
 
 
 def _summarise(records: list[lab.Record]) -> list[lab.Record]:
-    """What each start reaches before any step and at the end, and how much sooner it is close to the cold one's end."""
+    """Return what each start reaches first and last, and how much sooner it gets close to the end of the cold start."""
     rows: list[lab.Record] = []
     for key, some in lab.group(records, "dataset", "optimizer", "split").items():
         runs = lab.by(some, "start")
@@ -168,7 +168,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
 
 
 def _fill_panel(axis: Any, runs: dict[str, list[lab.Record]], metric: str) -> None:
-    """Draw a line for each start; the beginning of the cold one, and of the brief one, may be cut off."""
+    """Draw a line for each start; the beginning of the cold and of the brief one may be cut off."""
     shown: list[float] = []
     for start, own in runs.items():
         seconds, values = lab.column(own, "seconds"), lab.column(own, metric)

@@ -79,7 +79,7 @@ def _estimator(contender: str, settings: lab.Settings) -> Any:
 
 
 def _picture(learner: Any, X: NDArray, row: int, n_labels: int, n_grid: int) -> list[lab.Record]:
-    """Return what is drawn: labelled rows, the row to label next, and the probability of class 1 on a grid."""
+    """Return the records of a picture: labelled rows, the row to label next, and probabilities on a grid."""
     ticks = [np.linspace(*ends, n_grid) for ends in _EDGES]
     points = np.stack(np.meshgrid(*ticks), -1).reshape(-1, 2)
     probs = learner.estimator_.predict_proba(points)[:, 1]

@@ -172,7 +172,7 @@ def choose_alpha_eps(records: list[lab.Record]) -> dict[tuple[str, str], float |
 
 
 def _ends(records: list[lab.Record]) -> list[lab.Record]:
-    """Return the records of the last look at each data set."""
+    """Return the records with the largest number of rows seen, for each data set."""
     last = {name: max(record["n_seen"] for record in own) for name, own in lab.by(records, "dataset").items()}
     return [record for record in records if record["n_seen"] == last[record["dataset"]]]
 
