@@ -5,6 +5,7 @@ It knows no experiment. Begin with ``_registry.py``, which says what an experime
 
 from gaussify.experiments._lab._figures import draw_band as draw_band
 from gaussify.experiments._lab._figures import draw_bars as draw_bars
+from gaussify.experiments._lab._figures import draw_grid as draw_grid
 from gaussify.experiments._lab._figures import legend_below as legend_below
 from gaussify.experiments._lab._labelling import labels_needed as labels_needed
 from gaussify.experiments._lab._labelling import make_pool as make_pool

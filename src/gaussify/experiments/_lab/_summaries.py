@@ -25,35 +25,17 @@ def group(records: Iterable[Record], *columns: str) -> dict[tuple[Any, ...], lis
 
 
 def by(records: Iterable[Record], column: str) -> dict[Any, list[Record]]:
-    """Return the records by their value in one column.
-
-    Examples
-    --------
-    >>> by([{"seed": 0, "x": 1}, {"seed": 1, "x": 1}], "seed")
-    {0: [{'seed': 0, 'x': 1}], 1: [{'seed': 1, 'x': 1}]}
-    """
+    """Return the records by their value in one column."""
     return {value: own for (value,), own in group(records, column).items()}
 
 
 def select(records: Iterable[Record], **values: Scalar) -> list[Record]:
-    """Return the records that have these values.
-
-    Examples
-    --------
-    >>> select([{"seed": 0, "x": 1}, {"seed": 1, "x": 1}], seed=1)
-    [{'seed': 1, 'x': 1}]
-    """
+    """Return the records that have these values."""
     return [record for record in records if all(record[name] == value for name, value in values.items())]
 
 
 def column(records: Iterable[Record], name: str) -> Float[np.ndarray, " n"]:
-    """Return the numbers of a column.
-
-    Examples
-    --------
-    >>> column([{"x": 1}, {"x": 2.5}], "x")
-    array([1. , 2.5])
-    """
+    """Return the numbers of a column."""
     return np.array([record[name] for record in records], dtype=float)
 
 
@@ -71,13 +53,7 @@ def mean_and_error(values: Iterable[Any]) -> tuple[float, float]:
 
 
 def mean(records: Iterable[Record], name: str) -> float:
-    """Return the mean of a column.
-
-    Examples
-    --------
-    >>> mean([{"x": 1}, {"x": 2}], "x")
-    1.5
-    """
+    """Return the mean of a column."""
     return mean_and_error(record[name] for record in records)[0]
 
 

@@ -71,7 +71,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
                 axis.plot(at, average, color=colour, label=model)
             axis.set(xlabel="rows seen", ylabel=f"{label} of the next rows")
         axes[0, 1].set_ylim(0.0, 2.5)
-        lab.legend_below(figure, axes, ncols=2)
+        lab.legend_below(figure, axes, n_labels=2)
 
 
 TITLE = "Handwritten digits one row at a time, each predicted and then learnt"

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Int64
 
 from gaussify.experiments import _lab as lab
-from gaussify.plotting import METHOD_COLOURS, figure_file
+from gaussify.plotting import METHOD_COLOURS
 
 _LONGER = "matched, longer"
 TEMPERATURES: dict[str, Any] = {"one": 1.0, "chosen": "auto"}
@@ -137,18 +137,14 @@ def _summarise(records: list[lab.Record]) -> list[lab.Record]:
 def _draw(records: list[lab.Record], folder: Path) -> None:
     """Draw NLL and bound of each method along the grid of alpha_eps, and where ``elbo`` ends."""
     for temperature, some in lab.by(records, "temperature").items():
-        datasets = lab.by(some, "dataset")
-        size = {"width": 1.2 + 2.5 * len(datasets), "height": 5.2}
+        columns = lab.by(some, "dataset")
+        options: dict[str, Any] = {
+            "width": 1.2 + 2.5 * len(columns),
+            "height": 5.2,
+            "n_labels": None if len(columns) > 2 else 2,
+        }
         name = f"temperature-{temperature}"
-        with figure_file(folder, name, len(_PANELS), len(datasets), sharex=True, **size) as (figure, axes):
-            for (dataset, own), column in zip(datasets.items(), axes.T, strict=True):
-                for metric, axis in zip(_PANELS, column, strict=True):
-                    _fill_panel(axis, own, metric)
-                column[0].set_title(dataset)
-                column[-1].set_xlabel("alpha_eps")
-            for label, axis in zip(_PANELS.values(), axes[:, 0], strict=True):
-                axis.set_ylabel(label)
-            lab.legend_below(figure, axes, **({} if len(datasets) > 2 else {"ncols": 2}))
+        lab.draw_grid(folder, name, columns, _PANELS, _fill_panel, x_label="alpha_eps", sharex=True, **options)
 
 
 def _fill_panel(axis: Any, records: list[lab.Record], metric: str) -> None:

@@ -22,7 +22,6 @@ from gaussify import datasets
 from gaussify.experiments import _lab as lab
 from gaussify.experiments._lab._timing import steps_until
 from gaussify.likelihoods import SoftmaxLikelihood
-from gaussify.plotting import figure_file
 
 TOY = "toy"
 STARTS = {
@@ -153,24 +152,20 @@ def _summarise(records: list[lab.Record]) -> list[lab.Record]:
 def _draw(records: list[lab.Record], folder: Path) -> None:
     """Draw bound and test NLL against time; a large dot is what a matched model reaches alone."""
     for optimizer, some in lab.by(lab.select(records, split=0), "optimizer").items():
-        names = lab.by(some, "dataset")
-        size = {"width": 1.0 + 3.2 * len(names), "height": 5.6}
+        columns = lab.by(some, "dataset")
+        options: dict[str, Any] = {
+            "width": 1.0 + 3.2 * len(columns),
+            "height": 5.6,
+            "n_labels": 2 if len(columns) > 1 else 1,
+        }
         name = f"warm-start-{optimizer}"
-        with figure_file(folder, name, len(_PANELS), len(names), sharex="col", **size) as (figure, axes):
-            for (dataset, own), panels in zip(names.items(), axes.T, strict=True):
-                for metric, axis in zip(_PANELS, panels, strict=True):
-                    _fill_panel(axis, lab.by(own, "start"), metric)
-                panels[0].set_title(dataset)
-                panels[-1].set_xlabel("seconds")
-            for label, axis in zip(_PANELS.values(), axes[:, 0], strict=True):
-                axis.set_ylabel(label)
-            lab.legend_below(figure, axes, ncols=2 if len(names) > 1 else 1)
+        lab.draw_grid(folder, name, columns, _PANELS, _fill_panel, x_label="seconds", sharex="col", **options)
 
 
-def _fill_panel(axis: Any, runs: dict[str, list[lab.Record]], metric: str) -> None:
+def _fill_panel(axis: Any, records: list[lab.Record], metric: str) -> None:
     """Draw a line for each start; the beginning of the cold and of the brief one may be cut off."""
     shown: list[float] = []
-    for start, own in runs.items():
+    for start, own in lab.by(records, "start").items():
         seconds, values = lab.column(own, "seconds"), lab.column(own, metric)
         axis.plot(seconds, values, ".-", ms=4, lw=1.2, color=_COLOURS[start], label=STARTS[start])
         shown += values.tolist()[-1:] if start in ("cold", "brief") else values.tolist()

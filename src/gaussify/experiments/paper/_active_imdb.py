@@ -118,7 +118,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
                 lab.draw_band(axis, curve, alpha=0.15, label=", ".join(key), **looks[key])
             axis.set(xlabel="labels", ylabel=label)
         axes[0, 1].set_ylim(bottom=max(-1.0, lab.column(records, "log_likelihood").min() - 0.01))  # a coin has -0.69
-        lab.legend_below(figure, axes, ncols=len(METHODS), fontsize=8)
+        lab.legend_below(figure, axes, n_labels=len(METHODS), fontsize=8)
     with figure_file(folder, "active_labels_needed", 1, len(_SCORES), width=9.0, height=3.4) as (figure, axes):
         for (metric, label), axis in zip(_SCORES.items(), axes[0], strict=True):
             levels = _levels(records, metric, 10)
@@ -127,7 +127,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
                 known = {level: n for level, n in needed.items() if n is not None}
                 axis.plot(list(known), list(known.values()), "o", ms=4, label=", ".join(key), **looks[key])
             axis.set(xlabel=label, ylabel="labels needed", ylim=(0, None))
-        lab.legend_below(figure, axes, ncols=len(METHODS), fontsize=8)
+        lab.legend_below(figure, axes, n_labels=len(METHODS), fontsize=8)
 
 
 TITLE = "Movie reviews labelled one at a time: the one of largest predictive entropy, or any"

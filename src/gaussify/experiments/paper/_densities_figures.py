@@ -101,7 +101,7 @@ def _draw_divergences(records: list[lab.Record], folder: Path) -> None:
                 ax.set_xlabel("concentration a" if row else "")
                 ax.minorticks_off()
             axes[row, 0].set_ylabel(name)
-        lab.legend_below(figure, axes, ncols=4)
+        lab.legend_below(figure, axes, n_labels=4)
 
 
 def _method_style(method: str) -> dict[str, Any]:

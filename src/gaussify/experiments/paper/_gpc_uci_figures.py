@@ -5,36 +5,30 @@ from typing import Any
 
 from gaussify.experiments import _lab as lab
 from gaussify.experiments.paper._gpc_uci_results import contenders
-from gaussify.experiments.paper._published import GPC_UCI, METRICS, gpc_uci_best
-from gaussify.plotting import METHOD_COLOURS, figure_file, plain_log_ticks
+from gaussify.experiments.paper._published import GPC_UCI, gpc_uci_best
+from gaussify.plotting import METHOD_COLOURS, plain_log_ticks
 
-_LABELS = {"error_pct": "error [%]", "nll": "NLL [nat]", "ece": "ECE"}
+_LABELS = {"error_pct": "test error [%]", "nll": "test NLL [nat]", "ece": "test ECE"}
 _OURS, _PAPER = "#000000", "#E69F00"
 _WIDE = 5.0  # a ratio of largest to smallest value that takes a logarithmic axis
 
 
 def draw(records: list[lab.Record], folder: Path) -> None:
     """Draw scores against alpha_eps, and the scores of the alpha_eps that training rows choose beside the paper's."""
-    names = list(lab.by(records, "dataset"))
-    chosen = contenders(records)
-    size = {"width": 1.2 + 2.4 * len(names), "height": 7.2}
-    for figure_name, fill in (("alpha_eps", _fill_alpha_eps), ("best", _fill_best)):
-        with figure_file(folder, figure_name, len(METRICS), len(names), sharex="col", **size) as (figure, axes):
-            for dataset, column in zip(names, axes.T, strict=True):
-                own = {contender: some for (name, contender), some in chosen.items() if name == dataset}
-                for metric, axis in zip(METRICS, column, strict=True):
-                    fill(axis, lab.select(records, dataset=dataset), own, dataset, metric)
-                    _set_scale(axis)
-                column[0].set_title(dataset)
-            for metric, axis in zip(METRICS, axes[:, 0], strict=True):
-                axis.set_ylabel(f"test {_LABELS[metric]}")
-            lab.legend_below(figure, axes, **({"ncols": 4} if len(names) < 3 else {}))
+    columns = lab.by(records, "dataset")
+    size = {
+        "width": 1.2 + 2.4 * len(columns),
+        "height": 7.2,
+        "sharex": "col",
+        "n_labels": 4 if len(columns) < 3 else None,
+    }
+    lab.draw_grid(folder, "alpha_eps", columns, _LABELS, _fill_alpha_eps, x_label="alpha_eps", **size)
+    lab.draw_grid(folder, "best", columns, _LABELS, _fill_best, x_label="", **size)
 
 
-def _fill_alpha_eps(
-    axis: Any, records: list[lab.Record], chosen: dict[str, list[lab.Record]], dataset: str, metric: str
-) -> None:
+def _fill_alpha_eps(axis: Any, records: list[lab.Record], metric: str) -> None:
     """Draw a line for each method, and level lines for those without alpha_eps."""
+    dataset, chosen = records[0]["dataset"], contenders(records)
     for (method, scaling), own in lab.group(lab.select(records, variant="paper"), "method", "scaling").items():
         points, standard = lab.curve(own, "alpha_eps", metric), scaling == "standard"
         if method not in lab.MATCHED:
@@ -43,21 +37,19 @@ def _fill_alpha_eps(
         look = {"color": METHOD_COLOURS[method], "ls": "-" if standard else "--"}
         label = method if standard else f"{method}, {scaling}"
         axis.errorbar(*points, marker="o", ms=3, capsize=2, lw=1.2, label=label, **look)
-    if "ours" in chosen:
-        axis.axhline(lab.mean(chosen["ours"], metric), color=_OURS, lw=1.2, label="ours")
+    if (dataset, "ours") in chosen:
+        axis.axhline(lab.mean(chosen[dataset, "ours"], metric), color=_OURS, lw=1.2, label="ours")
     if dataset in GPC_UCI:
         axis.axhline(gpc_uci_best(dataset, metric), color=_PAPER, ls="--", lw=1.2, label="paper's best")
     axis.set(xscale="log")
     axis.minorticks_off()
-    if metric == METRICS[-1]:
-        axis.set_xlabel("alpha_eps")
+    _set_scale(axis)
 
 
-def _fill_best(
-    axis: Any, records: list[lab.Record], chosen: dict[str, list[lab.Record]], dataset: str, metric: str
-) -> None:
+def _fill_best(axis: Any, records: list[lab.Record], metric: str) -> None:
     """Draw a dot for each contender, and a hollow one for the paper's number."""
-    for place, (contender, own) in enumerate(chosen.items()):
+    chosen = contenders(records)
+    for place, ((dataset, contender), own) in enumerate(chosen.items()):
         average, error = lab.mean_and_error(record[metric] for record in own)
         method = contender.split(",")[0]
         colour = _OURS if method == "ours" else METHOD_COLOURS[method]
@@ -67,8 +59,9 @@ def _fill_best(
             average, error = GPC_UCI[dataset][contender][metric]
             label = "paper" if contender == "variational" else None
             axis.errorbar(place + 0.3, average, error, fmt="D", color=_PAPER, mfc="none", ms=4, capsize=2, label=label)
-    axis.set_xticks(range(len(chosen)), list(chosen), rotation=90)
+    axis.set_xticks(range(len(chosen)), [contender for _, contender in chosen], rotation=90)
     axis.set_xlim(-0.6, len(chosen) - 0.4)
+    _set_scale(axis)
 
 
 def _set_scale(axis: Any) -> None:

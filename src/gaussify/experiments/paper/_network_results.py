@@ -40,22 +40,12 @@ def summarise_imdb(records: list[lab.Record]) -> list[lab.Record]:
 
 def draw_mnist(records: list[lab.Record], folder: Path) -> None:
     """Draw errors and losses after each epoch: of every alpha_eps by method, and of the chosen one of each method."""
-    alphas = sorted({record["alpha_eps"] for record in records} - {None})
-    options: dict[str, Any] = {"sharex": True, "sharey": "row", "width": 2.6 * len(lab.MATCHED), "height": 5.0}
-    with figure_file(folder, "mnist_all", len(_CURVES), len(lab.MATCHED), **options) as (figure, axes):
-        for method, panels in zip(lab.MATCHED, axes.T, strict=True):
-            panels[0].set_title(method)
-            panels[-1].set_xlabel("epoch")
-            for metric, axis in zip(_CURVES, panels, strict=True):
-                _draw_curve(axis, lab.select(records, method="exact"), metric, color="black", label="exact")
-                for colour, alpha in zip(SERIES_COLOURS, alphas, strict=False):
-                    own = lab.select(records, method=method, alpha_eps=alpha)
-                    _draw_curve(axis, own, metric, color=colour, label=f"alpha_eps = {alpha:g}")
-                axis.set_yscale("log")
-                plain_log_ticks(axis.yaxis)
-        for label, axis in zip(_CURVES.values(), axes[:, 0], strict=True):
-            axis.set_ylabel(label)
-        lab.legend_below(figure, axes, fontsize=8, columnspacing=1.2)
+    columns = {
+        method: lab.select(records, method="exact") + lab.select(records, method=method) for method in lab.MATCHED
+    }
+    size: dict[str, Any] = {"width": 2.6 * len(columns), "height": 5.0, "sharex": True, "sharey": "row"}
+    size["legend"] = {"fontsize": 8, "columnspacing": 1.2}
+    lab.draw_grid(folder, "mnist_all", columns, _CURVES, _fill_panel, x_label="epoch", **size)
     best = lab.group(lab.chosen(_last(records), "method"), "method", "alpha_eps")
     with figure_file(folder, "mnist_best", 1, len(_CURVES), width=8.0, height=3.4) as (figure, axes):
         for (metric, label), axis in zip(_CURVES.items(), axes[0], strict=True):
@@ -66,6 +56,16 @@ def draw_mnist(records: list[lab.Record], folder: Path) -> None:
             axis.set(xlabel="epoch", ylabel=label, yscale="log")
             plain_log_ticks(axis.yaxis)
         lab.legend_below(figure, axes, loc="outside right center", ncols=1, fontsize=8)
+
+
+def _fill_panel(axis: Any, records: list[lab.Record], metric: str) -> None:
+    """Draw a black curve for cross-entropy, and a coloured one for each alpha_eps."""
+    _draw_curve(axis, lab.select(records, method="exact"), metric, color="black", label="exact")
+    matched = lab.by([record for record in records if record["alpha_eps"] is not None], "alpha_eps")
+    for colour, (alpha, own) in zip(SERIES_COLOURS, sorted(matched.items()), strict=False):
+        _draw_curve(axis, own, metric, color=colour, label=f"alpha_eps = {alpha:g}")
+    axis.set_yscale("log")
+    plain_log_ticks(axis.yaxis)
 
 
 def _draw_curve(axis: Any, records: list[lab.Record], metric: str, **look: Any) -> None:

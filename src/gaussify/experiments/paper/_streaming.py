@@ -189,7 +189,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
             for dataset, column in zip(names, axes.T, strict=True):
                 _fill_column(column, lab.select(own, dataset=dataset), x, label)
                 column[0].set_title(dataset)
-            lab.legend_below(figure, axes, **({} if len(names) > 1 else {"ncols": 3}))
+            lab.legend_below(figure, axes, None if len(names) > 1 else 3)
 
 
 def _fill_column(axes: Any, records: list[lab.Record], x: str, x_label: str) -> None:
