@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.experiments import read_records, write_records
-from gaussify.experiments._lab._records import append_records, format_value, parse_value
+from gaussify.experiments._lab._records import format_value, parse_value
 from gaussify.experiments._lab._summaries import best_alpha_eps
 
 
@@ -53,8 +53,7 @@ def test_numpy_scalars_become_python_numbers(tmp_path):
 
 def test_half_a_line_at_the_end_is_not_read(tmp_path):
     path = tmp_path / "r.csv"
-    write_records(path, [{"split": 1, "nll": 0.25}])
-    append_records(path, [{"split": 2, "nll": 0.125}], ["split", "nll"])
+    write_records(path, [{"split": 1, "nll": 0.25}, {"split": 2, "nll": 0.125}])
     path.write_bytes(path.read_bytes()[:-3])
     assert read_records(path) == [{"split": 1, "nll": 0.25}]
 

@@ -148,7 +148,7 @@ def test_a_disk_that_is_full_ends_the_run(tmp_path, monkeypatch):
     def no_space(*arguments):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr("gaussify.experiments._lab._runner.append_records", no_space)
+    monkeypatch.setattr("gaussify.experiments._lab._runner.write_records", no_space)
     with pytest.raises(OSError, match="No space left"):
         run(make_experiment(), "smoke", tmp_path)
 

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ _FLOAT = re.compile(r"-?(inf|nan|[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?)")
 def read_records(path: Path) -> list[Record]:
     """Return the records of a CSV file, each value with the type it had; an empty field is None.
 
-    An incomplete last line, left by a process that was killed while writing, is not read.
+    An incomplete last line, left by a process that was killed while it appended rows, is not read.
     """
     with path.open(encoding="utf-8", newline="") as file:
         text = file.read()
@@ -46,14 +45,6 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Replace a CSV file as a whole; its columns are those of all records, in the order of their first appearance."""
     columns = column_names(records)
     write_bytes(path, (_csv_lines([columns]) + _record_lines(records, columns)).encode())
-
-
-def append_records(path: Path, records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Append lines to a CSV file whose header is ``columns``, and wait until they are on disk."""
-    with path.open("a", encoding="utf-8", newline="") as file:
-        file.write(_record_lines(records, columns))
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def column_names(records: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -35,8 +35,6 @@ from gaussify.exceptions import GaussifyError, InvalidArgumentError
 from gaussify.experiments._lab._bars import bars_in
 from gaussify.experiments._lab._records import (
     Record,
-    append_records,
-    column_names,
     format_value,
     read_records,
     write_records,
@@ -158,72 +156,42 @@ def task_seed(seed: int, task: Task) -> int:
 
 
 class _RunLog:
-    """The two files of a run, ``results.csv`` and ``metadata.json``, which always change together."""
+    """The two files of a run, ``results.csv`` and ``metadata.json``, which always change together.
+
+    Both are replaced as a whole, and hold the finished tasks in the order of the experiment.
+    """
 
     def __init__(self, folder: Path, identity: dict[str, Any], tasks: Sequence[Task]) -> None:
         self._place = {_key(task): place for place, task in enumerate(tasks)}
         self._results, self._metadata = folder / RESULTS, folder / METADATA
-        self._data: dict[str, Any] = identity | {
-            "n_tasks": len(tasks),
-            "sessions": [],
-            "tasks": [],
-            "failed": [],
-        }
-        self._columns: list[str] = []
+        self._data: dict[str, Any] = identity | {"n_tasks": len(tasks), "sessions": [], "tasks": [], "failed": []}
+        self._rows: dict[str, list[Record]] = {}
         if self._results.exists():
             self._resume(folder, identity)
-        self._done = {_key(entry["task"]) for entry in self._data["tasks"]}
 
     def has(self, task: Task) -> bool:
-        return _key(task) in self._done
+        return _key(task) in self._rows
 
     def forget(self, tasks: Sequence[Task]) -> None:
         """Drop the rows and the entries of these tasks."""
-        dropped = {_key(task) for task in tasks}
-        if self._done.isdisjoint(dropped):
-            return
-        whole = self._whole_tasks(read_records(self._results))
-        kept = [(entry, rows) for entry, rows in whole if _key(entry["task"]) not in dropped]
-        write_records(self._results, [row for _, rows in kept for row in rows])
-        self._data["tasks"] = [entry for entry, _ in kept]
-        self._columns = column_names(row for _, rows in kept for row in rows)
-        self._done -= dropped
-        self._save()
+        if dropped := self._rows.keys() & {_key(task) for task in tasks}:
+            self._rows = {key: rows for key, rows in self._rows.items() if key not in dropped}
+            self._save()
 
     def start_session(self, command: str) -> None:
         self._data["sessions"].append({"started": _now(), "finished": None, "command": command, **_environment()})
         self._save()
 
     def add(self, task: Task, seed: int, records: Sequence[Record], seconds: float) -> None:
-        # Rows first, entry second: a kill in between leaves rows without an entry, which _resume drops.
-        if new := [name for name in column_names(records) if name not in self._columns]:
-            earlier = read_records(self._results) if self._columns else []
-            write_records(self._results, [*earlier, *records])
-            self._columns += new
-        else:
-            append_records(self._results, records, self._columns)
         entry = {"task": dict(task), "seed": seed, "rows": len(records), "seconds": round(seconds, 3)}
         self._data["tasks"].append(entry)
-        self._done.add(_key(task))
+        self._rows[_key(task)] = list(records)
         self._save()
 
     def finish_session(self, failed: Sequence[Task]) -> None:
         self._data["failed"] = [dict(task) for task in failed]
         self._data["sessions"][-1]["finished"] = _now()
-        self._sort()
         self._save()
-
-    def _sort(self) -> None:
-        """Move tasks that failed first and were run again later back to their position."""
-        by_place = self._by_place()
-        if by_place == self._data["tasks"]:
-            return
-        rows = {_key(entry["task"]): rows for entry, rows in self._whole_tasks(read_records(self._results))}
-        write_records(self._results, [row for entry in by_place for row in rows[_key(entry["task"])]])
-        self._data["tasks"] = by_place
-
-    def _by_place(self) -> list[dict[str, Any]]:
-        return sorted(self._data["tasks"], key=lambda entry: self._place[_key(entry["task"])])
 
     def _resume(self, folder: Path, identity: dict[str, Any]) -> None:
         remedy = "add --fresh to start over, or choose another --out."
@@ -242,42 +210,35 @@ class _RunLog:
                 f"{folder} holds results of a task that {identity['experiment']} no longer has "
                 f"({_words(strange[0])}); {remedy}"
             )
-        self._data |= {"sessions": found["sessions"], "tasks": found["tasks"]}
-        whole = self._whole_tasks(read_records(self._results))
-        self._data["tasks"] = [entry for entry, _ in whole]
-        kept = [row for _, rows in whole for row in rows]
-        self._columns = column_names(kept)
-        if len(kept) < self._n_lines():
-            write_records(self._results, kept)
+        self._data |= {"sessions": found["sessions"], "tasks": self._in_order(found["tasks"])}
+        records = read_records(self._results)
+        self._rows = dict(_with_rows(self._data["tasks"], records))
+        if sum(map(len, self._rows.values())) < len(records):
+            self._save()
 
-    def _n_lines(self) -> int:
-        """Return the number of lines below the header, including an incomplete one."""
-        return len(self._results.read_bytes().removesuffix(b"\n").split(b"\n")) - 1
-
-    def _whole_tasks(self, records: Sequence[Record]) -> list[tuple[dict[str, Any], list[Record]]]:
-        """Return the entries of tasks with their rows, up to the first task with missing rows.
-
-        After a kill, the rows may already be in their final order while the entries are not.
-        """
-        orders = self._data["tasks"], self._by_place()
-        return max((list(_with_rows(entries, records)) for entries in orders), key=len)
+    def _in_order(self, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted(entries, key=lambda entry: self._place[_key(entry["task"])])
 
     def _save(self) -> None:
-        seconds = sum(entry["seconds"] for entry in self._data["tasks"])
-        self._data["elapsed_seconds"] = round(seconds, 3)
+        entries = self._in_order([entry for entry in self._data["tasks"] if _key(entry["task"]) in self._rows])
+        seconds = sum(entry["seconds"] for entry in entries)
+        self._data |= {"tasks": entries, "elapsed_seconds": round(seconds, 3)}
+        # Rows first, entries second: a kill in between leaves rows without an entry, which _resume drops.
+        if self._rows or self._results.exists():
+            write_records(self._results, [row for entry in entries for row in self._rows[_key(entry["task"])]])
         write_bytes(self._metadata, (json.dumps(self._data, indent=1) + "\n").encode())
 
 
-def _with_rows(
-    entries: Sequence[dict[str, Any]], records: Sequence[Record]
-) -> Iterator[tuple[dict[str, Any], list[Record]]]:
+def _with_rows(entries: Sequence[dict[str, Any]], records: Sequence[Record]) -> Iterator[tuple[str, list[Record]]]:
+    """Yield the tasks whose rows are all there, by their keys; entries and rows are in the order of the tasks."""
     start = 0
     for entry in entries:
-        rows = list(records[start : start + entry["rows"]])
-        if len(rows) < entry["rows"] or not all(entry["task"].items() <= row.items() for row in rows):
-            return
-        yield entry, rows
-        start += entry["rows"]
+        own = entry["task"].items()
+        first = next((place for place in range(start, len(records)) if own <= records[place].items()), start)
+        rows = list(records[first : first + entry["rows"]])
+        if len(rows) == entry["rows"] and all(own <= row.items() for row in rows):
+            yield _key(entry["task"]), rows
+            start = first + len(rows)
 
 
 def _tell_differences(experiment: Experiment, preset: str, console: Console) -> None:

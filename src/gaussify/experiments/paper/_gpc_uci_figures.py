@@ -16,7 +16,7 @@ _WIDE = 5.0  # a ratio of largest to smallest value that takes a logarithmic axi
 def draw(records: list[lab.Record], folder: Path) -> None:
     """Draw scores against alpha_eps, and the scores of the alpha_eps that training rows choose beside the paper's."""
     columns = lab.by(records, "dataset")
-    size = {
+    size: dict[str, Any] = {
         "width": 1.2 + 2.4 * len(columns),
         "height": 7.2,
         "sharex": "col",
