@@ -6,7 +6,7 @@ Each model *watches* rows: it keeps their predictions up to date while it learns
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ _FEW = 0.25  # rows per feature: up to this many, updates one by one cost less t
 _ELEMENTS = 1 << 22  # of draws, or of observations to apply, at a time
 
 
+@runtime_checkable
 class ProbabilisticClassifier(Protocol):
     """What a learner asks of an estimator."""
 
