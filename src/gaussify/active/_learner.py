@@ -137,7 +137,7 @@ class ActiveLearner:
         self._begin()
         if (X_initial is None) != (y_initial is None):
             raise InvalidArgumentError("ActiveLearner needs 'X_initial' and 'y_initial' together; got one of them.")
-        if X_initial is not None:
+        if X_initial is not None and y_initial is not None:
             first = self._rows(X_initial, "X_initial")
             self._model.learn(first, self._checked_labels(y_initial, _num_samples(first), "y_initial"))
 

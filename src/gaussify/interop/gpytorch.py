@@ -29,15 +29,24 @@ from gpytorch.variational import (
 )
 from jaxtyping import Float
 from linear_operator.operators import CholLinearOperator, TriangularLinearOperator  # type: ignore[import-untyped]
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gaussify._numerics import stable_cholesky
+from gaussify._typing import no_type_check
 from gaussify._validation import as_concentration, as_floats, check_count, check_same_rows
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
 from gaussify.gp import GPClassifier
 from gaussify.gp.objectives._passes import factorise
-from gaussify.likelihoods import LikelihoodMethod, PseudoTargets, SoftmaxLikelihood
+from gaussify.likelihoods import (
+    LikelihoodMethod,
+    LikelihoodMethodName,
+    PredictiveMethod,
+    PredictiveName,
+    PseudoTargets,
+    SoftmaxLikelihood,
+)
 from gaussify.posterior import ClassStatistics, natural_parameters
 
 __all__ = ["MatchedClassificationLikelihood", "initialize_from_matched", "scaled_inputs"]
@@ -141,7 +150,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         targets: ArrayLike | Tensor,
         *,
         n_classes: int,
-        method: LikelihoodMethod | MethodName = "variational",
+        method: LikelihoodMethod | LikelihoodMethodName = "variational",
         alpha_eps: float | ArrayLike | Tensor = 0.1,
         label_variance: float = 1.0,
         learn_additional_noise: bool = False,
@@ -202,7 +211,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
             )
         return self._transformed_targets
 
-    def encode(self, targets: Any) -> tuple[Float[Tensor, "c m"], Float[Tensor, "c m"]]:
+    def encode(self, targets: ArrayLike | Tensor) -> tuple[Float[Tensor, "c m"], Float[Tensor, "c m"]]:
         """Return the values and noise variances, (n_classes, m) each, of new labels or counts.
 
         The variances are without :math:`s_k`, which is added wherever ``noise`` is passed.
@@ -233,7 +242,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         probs = self._softmax.predict_proba(mean.flatten(0, -2), variance.flatten(0, -2), method)
         return probs.unflatten(0, mean.shape[:-1])
 
-    def get_fantasy_model(self, model: ExactGP, inputs: Tensor, targets: Any) -> ExactGP:
+    def get_fantasy_model(self, model: ExactGP, inputs: Tensor, targets: ArrayLike | Tensor) -> ExactGP:
         """Return a copy of ``model``, which has this likelihood, with more rows and the same hyperparameters.
 
         Predictions equal those of a model with all rows from the start. With more than 800 rows, GPyTorch solves
@@ -258,7 +267,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         return fantasy
 
     def get_fantasy_likelihood(
-        self, *, targets: Any = None, noise: Float[Tensor, "*batch c m"] | None = None
+        self, *, targets: ArrayLike | Tensor | None = None, noise: Float[Tensor, "*batch c m"] | None = None
     ) -> "MatchedClassificationLikelihood":
         """Return this likelihood with more rows, given as labels or counts or as noise variances from ``encode``."""
         owner = f"{type(self).__name__}.get_fantasy_likelihood"
@@ -268,7 +277,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
                 "noise = likelihood.encode(labels), and pass these."
             )
         mean = None
-        if noise is None:
+        if targets is not None:
             mean, noise = self.encode(targets)
         noise = as_floats(noise, name="noise", owner=owner, min_ndim=2, minimum=0.0)
         if noise.shape[-2] != self.n_classes:
@@ -281,7 +290,9 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         fantasy._transformed_targets = None if old is None or mean is None else torch.cat([old, mean], -1)
         return fantasy
 
-    def __call__(self, input: Tensor | MultivariateNormal, *args: Any, targets: Any = None, **kwargs: Any) -> Any:
+    def __call__(
+        self, input: Tensor | MultivariateNormal, *args: Any, targets: ArrayLike | Tensor | None = None, **kwargs: Any
+    ) -> Any:
         """Return the latents with noise added.
 
         The noise is that of the labels or counts ``targets``, if given; else ``noise``, as ``encode`` returns it; else
@@ -301,7 +312,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
 
 
 def _observations(
-    softmax: SoftmaxLikelihood, targets: Any, device: torch.device, dtype: torch.dtype
+    softmax: SoftmaxLikelihood, targets: ArrayLike | Tensor, device: torch.device, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "c n"], Float[Tensor, "c n"]]:
     """Return values and variances, one row per class, as a batch in GPyTorch."""
     mean, variance = (x.mT.to(device, dtype).contiguous() for x in softmax.encode(targets))
@@ -448,7 +459,7 @@ class _Matched(NamedTuple):
         return self.table.mean.shape[1]
 
 
-def _check_classifier(classifier: Any, owner: str) -> None:
+def _check_classifier(classifier: object, owner: str) -> None:
     if not isinstance(classifier, GPClassifier):
         raise InvalidArgumentError(
             f"The 'classifier' parameter of {owner} must be a GPClassifier; got {type(classifier).__name__}."
@@ -456,7 +467,7 @@ def _check_classifier(classifier: Any, owner: str) -> None:
     check_is_fitted(classifier, "classes_")
 
 
-def _matched(classifier: Any) -> _Matched:
+def _matched(classifier: GPClassifier) -> _Matched:
     owner = "initialize_from_matched"
     _check_classifier(classifier, owner)
     if not hasattr(classifier, "fitted_"):
@@ -477,7 +488,7 @@ def _matched(classifier: Any) -> _Matched:
     )
 
 
-def _strategy_of(model: Any) -> Any:
+def _strategy_of(model: ApproximateGP) -> Any:
     """Return the strategy that holds the inducing points and the variational distribution."""
     owner = "initialize_from_matched"
     if not isinstance(model, ApproximateGP):

@@ -138,7 +138,8 @@ class RiverClassifier(base.MiniBatchClassifier):
         labels = y.tolist()
         if len(labels) != len(values):
             raise InvalidArgumentError(
-                f"'X' and 'y' of RiverClassifier.learn_many must have the same length; got {len(values)} and {len(labels)}."
+                "'X' and 'y' of RiverClassifier.learn_many must have the same length; got "
+                f"{len(values)} and {len(labels)}."
             )
         self._learn(names, values, labels, w)
 
@@ -178,7 +179,9 @@ class RiverClassifier(base.MiniBatchClassifier):
             return
         classes, columns, layout = self._with_classes(labels), self._columns, self._layout_of(names)
         if not layout.complete:
-            new = sorted((name for name in names if name not in columns), key=repr)  # the same columns for any order in the row
+            new = sorted(
+                (name for name in names if name not in columns), key=repr
+            )  # the same columns for any order in the row
             columns = columns | {name: len(columns) + i for i, name in enumerate(new)}
             layout = _Layout.of(names, columns)
         rows, learner = _spread(values, layout, columns), self._learner
@@ -252,7 +255,9 @@ def _as_matrix(X: Any) -> tuple[tuple[Hashable, ...], Floats]:
     """Return the names and checked values of the features of a data frame."""
     names = tuple(X.columns)
     if len(set(names)) < len(names):
-        raise InvalidArgumentError(f"'X' of RiverClassifier must have distinct columns; got {_shown(list(names))}. Rename repeated ones.")
+        raise InvalidArgumentError(
+            f"'X' of RiverClassifier must have distinct columns; got {_shown(list(names))}. Rename repeated ones."
+        )
     values: NDArray[Any] = X.to_numpy()
     if values.dtype.kind in "biuf":
         values = values.astype(np.float64, copy=False)
@@ -265,8 +270,8 @@ def _as_matrix(X: Any) -> tuple[tuple[Hashable, ...], Floats]:
 
 def _not_a_number(name: Hashable, value: object) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"The feature {name!r} of RiverClassifier must be a finite number; got {_shown(value)}. Leave out features that "
-        "are missing or zero; encode words as numbers first."
+        f"The feature {name!r} of RiverClassifier must be a finite number; got {_shown(value)}. Leave out features "
+        "that are missing or zero, and encode words as numbers."
     )
 
 
