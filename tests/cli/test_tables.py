@@ -270,7 +270,7 @@ def test_help_has_examples(command):
             "Column 'tags' has cells",
         ),
         (["fit", "{}/nowhere.csv", "-t", "species"], "No such file"),
-        (["fit", "{}/one.csv", "-t", "y", "-o", "{}/x"], "one value throughout"),
+        (["fit", "{}/one.csv", "-t", "y", "-o", "{}/x"], "must hold at least two classes"),
         (["fit", "{}/picture.png", "-t", "y", "-o", "{}/x"], "neither Parquet nor text"),
         (["fit", "{}", "-t", "y", "-o", "{}/x"], "directory"),
         (["fit", "-", "-t", "y"], "needs --out"),

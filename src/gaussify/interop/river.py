@@ -179,9 +179,8 @@ class RiverClassifier(base.MiniBatchClassifier):
             return
         classes, columns, layout = self._with_classes(labels), self._columns, self._layout_of(names)
         if not layout.complete:
-            new = sorted(
-                (name for name in names if name not in columns), key=repr
-            )  # the same columns for any order in the row
+            # sorted, so that the order of a row's features does not matter
+            new = sorted((name for name in names if name not in columns), key=repr)
             columns = columns | {name: len(columns) + i for i, name in enumerate(new)}
             layout = _Layout.of(names, columns)
         rows, learner = _spread(values, layout, columns), self._learner
