@@ -9,7 +9,6 @@ from torch import Tensor
 
 from gaussify._validation import float_dtype
 
-
 LikelihoodMethodName = Literal["variational", "moment", "laplace", "moment-ori", "gauss"]
 """Names of the members of :class:`LikelihoodMethod`."""
 

@@ -1,9 +1,9 @@
 """The searches of a fit: which there are, from where each sets out, and which result is kept.
 
 First hyperparameters are learnt with fixed targets, by the evidence or the collapsed bound. Then leave-one-out chooses
-method, ``alpha_eps`` and temperature. A sparse model of many rows holds out the rows on which that choice is scored: the
-searches do not see them, so the score also says which search to keep. Depending on ``objective``, further searches go on
-from there with the class likelihood.
+method, ``alpha_eps`` and temperature. A sparse model of many rows holds out the rows on which that choice is scored.
+The searches do not see them, so the score also says which search to keep. Depending on ``objective``, further searches
+go on from there with the class likelihood.
 """
 
 from collections.abc import Callable, Iterator, Sequence
