@@ -149,7 +149,7 @@ def damaged_parquet():
         (b"", "is empty"),
         (b"\x89PNG\r\n\x1a\n\0\0\0", "neither Parquet nor text"),
         ("a,b\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
-        ("a,a\n1,2\n", "two columns with the name 'a'"),
+        ("a,a\n1,2\n", "two columns named 'a'"),
         (gzip.compress(CSV.encode() * 100)[:-20], "not a table that can be read"),
         (gzip.compress(CSV.encode())[:10] + b"\xff" * 50, "not a table that can be read"),
         (damaged_parquet(), "table is not a table that can be read .*[^.][.]$"),

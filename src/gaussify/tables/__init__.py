@@ -1,6 +1,6 @@
 """Tables with a column of labels: read a file, fit a model, write a report and predictions.
 
-The commands ``gaussify fit``, ``predict``, ``update``, ``evaluate``, ``merge`` and ``info`` call this package, which needs
+The commands ``gaussify fit``, ``predict``, ``update``, ``evaluate``, ``merge`` and ``info`` call this package. It needs
 pyarrow and matplotlib: ``pip install "gaussify[table]"``. Read ``_training.py`` first; ``_columns.py`` turns cells into
 numbers.
 """

@@ -377,7 +377,9 @@ def unpack_column(config: dict[str, Any]) -> Column:
     >>> unpack_column(column.packed()) == column
     True
     """
-    parts = {name: tuple(part) if isinstance(part, list) else part for name, part in config.items() if name != "kind"}
+    parts: dict[str, Any] = {
+        name: tuple(part) if isinstance(part, list) else part for name, part in config.items() if name != "kind"
+    }
     return _CLASSES[config["kind"]](**parts)
 
 

@@ -53,7 +53,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.ignored = ignored
 
     def fit(self, X: Any, y: Any = None) -> "TableEncoder":
-        """Learn the columns of a table: a frame of pandas or polars, an Arrow table, or a mapping from names to cells."""
+        """Learn the columns of a table: a frame of pandas or polars, an Arrow table, or a mapping of names to cells."""
         table = as_table(X)
         for name in (*self.categories, *self.ignored):
             require_column(name, table.column_names)
@@ -84,7 +84,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """Number of columns of the matrix."""
         return sum(len(column.features()) for column in self.columns_)
 
-    def get_feature_names_out(self, input_features: object = None) -> NDArray[np.object_]:
+    def get_feature_names_out(self, input_features: object = None) -> NDArray:
         """Return the names of the features."""
         check_is_fitted(self, "columns_")
         return np.array([name for column in self.columns_ for name in column.features()], dtype=object)

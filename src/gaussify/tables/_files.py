@@ -201,9 +201,8 @@ def _text_reader(file: io.BufferedReader, start: bytes, name: str) -> TableReade
         raise TableError(f"{name} is a web page or XML, not a table; save the table in it as CSV.")
     if b"\0" in start:
         raise TableError(f"{name} is not a table; it is neither Parquet nor text (CSV or TSV).")
-    text = start.decode(
-        "utf-8-sig", errors="strict" if len(start) < _PEEK else "ignore"
-    )  # the part may end within a character
+    # a longer file may be cut within a character
+    text = start.decode("utf-8-sig", errors="strict" if len(start) < _PEEK else "ignore")
     lines = io.StringIO(text, newline=None)
     first = next((line for line in lines if line.strip()), None)
     if first is None:

@@ -102,7 +102,7 @@ class TableModel:
         return self.pipeline["classifier"]
 
     @property
-    def classes(self) -> NDArray[np.str_]:
+    def classes(self) -> NDArray:
         """Sorted labels."""
         return self.classifier.classes_
 
@@ -222,7 +222,7 @@ class LabelledRows(NamedTuple):
 
     rows: pa.Table
     """Rows without the column of labels."""
-    labels: NDArray[np.str_]
+    labels: NDArray
     """Labels as text; equal labels give equal text, however they are stored."""
     numbers: Int[np.ndarray, " n"]
     """Row numbers in the table, from 1."""

@@ -210,8 +210,8 @@ def _relevance(page: Page, fitted: FittedTable) -> None:
         "Relevance of columns",
         drawn.html,
         paragraph_html(
-            "Relevance is how fast the logits change along a column, per standard deviation of the column. Columns with "
-            "the same information share it. It does not say what causes the label.",
+            "Relevance is how fast the logits change along a column, per standard deviation of the column. Columns "
+            "with the same information share it. It does not say what causes the label.",
             is_pale=True,
         ),
     )
