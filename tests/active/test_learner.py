@@ -472,7 +472,7 @@ def test_a_pool_can_be_used_up(wine):
     X, y = wine
     learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X[:12], classes=range(3))
     run(learner, y, 12)
-    with pytest.raises(InvalidArgumentError, match="'n' of ActiveLearner.query must be at most 0"):
+    with pytest.raises(InvalidArgumentError, match=r"'n' of ActiveLearner\.query must be at most 0"):
         learner.query()
 
 

@@ -176,7 +176,7 @@ def test_an_update_tells_that_the_report_is_older(folder, model):
     assert (
         "report.html does not include the 50 rows learnt since" in invoke("update", model, folder / "more.csv").stderr
     )
-    assert "learnt after scores and report" in invoke("info", model).stdout
+    assert "rows learnt since the report" in invoke("info", model).stdout
     assert json.loads(invoke("info", model, "--json").stdout)["n_rows_since_report"] == 50
     assert json.loads(invoke("info", folder / "birds-model", "--json").stdout)["n_rows_since_report"] == 0
 

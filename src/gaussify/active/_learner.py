@@ -273,8 +273,8 @@ class ActiveLearner:
             "is_new": self._is_new,
             "model": None,
         }
-        own = {"labelled": self._labelled, "pending": self._pending, "skipped": self._skipped}
-        tensors = {name: torch.tensor(rows, dtype=torch.int64) for name, rows in own.items()}
+        positions = {"labelled": self._labelled, "pending": self._pending, "skipped": self._skipped}
+        tensors = {name: torch.tensor(rows, dtype=torch.int64) for name, rows in positions.items()}
         for name, labels in (("labels", self.labels_), ("decisions", self._decisions)):
             if labels is not None and len(labels):
                 classes, codes = np.unique(labels, return_inverse=True)
@@ -325,7 +325,9 @@ class ActiveLearner:
             if X_initial is not None:
                 X = np.concatenate([learner._rows(X_initial, "X_initial"), X])
                 y = np.concatenate([np.asarray(y_initial), y])
-            of_model = {name.removeprefix(_MODEL): own for name, own in tensors.items() if name.startswith(_MODEL)}
+            of_model = {
+                name.removeprefix(_MODEL): tensor for name, tensor in tensors.items() if name.startswith(_MODEL)
+            }
             learner._model.restore(config["model"], of_model, X, y)  # type: ignore[attr-defined]
         return learner
 
@@ -569,6 +571,6 @@ def cohen_kappa(a: NDArray, b: NDArray) -> float:
     first, second = index[: len(a)], index[len(a) :]
     if len(codes) == 1:
         return 0.0
-    shares = [np.bincount(own, minlength=len(codes)) / len(a) for own in (first, second)]
+    shares = [np.bincount(labels, minlength=len(codes)) / len(a) for labels in (first, second)]
     by_chance = float(shares[0] @ shares[1])
     return (float((first == second).mean()) - by_chance) / (1.0 - by_chance)

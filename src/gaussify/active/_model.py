@@ -255,8 +255,8 @@ class GaussianModel(Model):
         """Set the state from a file; rows and labels are kept for an estimator that may be fitted again."""
         kind, kernel = type(self.estimator).__name__, getattr(self.estimator, "kernel", None)
         expect(config["kind"] == kind, f"its estimator, a {config['kind']}, is the {kind} given")
-        own = {} if kernel is None or isinstance(kernel, str) else {"kernel": kernel}
-        self.estimator = type(self.estimator).unpacked(config["estimator"], tensors, **own)
+        objects = {} if kernel is None or isinstance(kernel, str) else {"kernel": kernel}
+        self.estimator = type(self.estimator).unpacked(config["estimator"], tensors, **objects)
         self.n_fitted, self._came_fitted = int(config["n_fitted"]), bool(config["came_fitted"])
         self.X, self.y = X, y
         self.weights.forget()

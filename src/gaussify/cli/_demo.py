@@ -14,12 +14,16 @@ from gaussify.cli._tables import check_installed
 from gaussify.tables import FitOptions
 
 _PAGE, _TABLE = "demo.html", "breast-cancer"
+_LABEL_TEXT = (
+    "Each method turns a label into a Gaussian observation of every logit. alpha_eps is the prior behind a label: "
+    "imaginary observations of each class, which keep the logits finite."
+)
 _STEPS = (
     (
         "digits",
         "Handwritten digits: every matching method, and other libraries",
-        "Each label is turned into Gaussians once; what follows is least squares on the pixels. Scores are means over "
-        "two splits, sorted by NLL.",
+        "Each label is turned into Gaussians once; the rest is least squares on the pixels. Scores are means over two "
+        "splits, sorted by NLL. 'chosen' marks the alpha_eps with the best NLL on the training rows.",
     ),
     (
         "digits-stream",
@@ -62,10 +66,10 @@ def demo(
         if not as_json:
             print_table(rows)
 
-    title = "One label of three classes, alpha_eps = 0.1: the Gaussian of the logits by each matching method"
+    title = "Matching: the Gaussian logits of one label, by method (three classes, alpha_eps = 0.1)"
     announce(title)
     rows = _label_table()
-    show("label", title, rows, table_html(rows))
+    show("label", title, rows, paragraph_html(_LABEL_TEXT, is_pale=True), table_html(rows))
     title = "A table: is a tumour malignant? 569 rows, 30 measurements, 20 % of the rows held out"
     announce(title)
     rows = _fit_table(out / _TABLE, seed)

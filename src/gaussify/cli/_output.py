@@ -49,14 +49,14 @@ def show_progress(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
     """Yield a function of a step's name and the share done: it moves a bar on a terminal and does nothing elsewhere."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
-        yield lambda what, share: None
+        yield lambda step, share: None
         return
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("", total=None)
 
-        def report(what: str, share: float) -> None:
-            progress.update(bar, description=what, completed=share, total=1.0 if share else None)
+        def report(step: str, share: float) -> None:
+            progress.update(bar, description=step, completed=share, total=1.0 if share else None)
 
         yield report
 
@@ -70,7 +70,7 @@ def _cell(value: object) -> str:
 def _finite(value: Any) -> Any:
     """Return the value with None for numbers that JSON cannot hold, such as an infinite NLL."""
     if isinstance(value, Mapping):
-        return {key: _finite(own) for key, own in value.items()}
+        return {key: _finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(own) for own in value]
+        return [_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

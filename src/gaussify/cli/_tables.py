@@ -56,7 +56,7 @@ def fit(
         int, typer.Option(min=1, help="Number of inducing points (rows that stand for all) of a Gaussian process.")
     ] = _DEFAULT.n_inducing,
     max_iter: Annotated[
-        int, typer.Option(min=0, help="Largest number of iterations of its search.")
+        int, typer.Option(min=0, help="Largest number of iterations when a Gaussian process is fitted.")
     ] = _DEFAULT.max_iter,
     like: Annotated[
         Path | None, typer.Option(help="Model to take columns, kernel and inducing points from; needed for 'merge'.")
@@ -70,9 +70,9 @@ def fit(
 ) -> None:
     """Fit a model to a table, score it on held-out rows, and save model and report.
 
-    Columns may hold numbers, categories, truth values, dates and missing cells; the cells tell which. The scores are
-    accuracy, NLL (negative log-likelihood), ECE (expected calibration error) and Brier score on held-out rows, compared
-    with scikit-learn's models. The model folder gets model.safetensors and report.html.
+    Columns may hold numbers, categories, truth values or dates, with missing cells; the kind is detected. The scores
+    are accuracy, NLL (negative log-likelihood), ECE (expected calibration error) and Brier score on held-out rows,
+    compared with scikit-learn's models. The model folder gets model.safetensors and report.html.
 
     [bold]Examples[/bold]
 
@@ -258,6 +258,8 @@ def merge(
 ) -> None:
     """Merge two models into one that has learnt the rows of both.
 
+    The second model must have the columns, kernel and inducing points of the first: fit it with --like.
+
     [bold]Examples[/bold]
 
     gaussify fit north.csv -t returned --out north-model
@@ -268,8 +270,8 @@ def merge(
     """
     check_installed("merge")
     _check_is_free(out, overwrite)
-    merged, other = (tables.TableModel.load(own) for own in (first, second))
-    first_sources, second_sources = ({own.source for own in part.history} for part in (merged, other))
+    merged, other = (tables.TableModel.load(folder) for folder in (first, second))
+    first_sources, second_sources = ({entry.source for entry in part.history} for part in (merged, other))
     merged.merge(other)
     for source in sorted(first_sources & second_sources - {_STDIN}):
         print_note(f"Both models have learnt rows of a table named {source}; a row in both counts twice.")
@@ -302,19 +304,19 @@ def info(model: Model, as_json: Json = False, verbose: Verbose = False) -> None:
             "classes": loaded.classes.tolist(),
             "learnt": facts,
             "columns": loaded.encoder.packed(),
-            "history": [{"source": own.source, "n_rows": own.n_rows} for own in loaded.history],
+            "history": [{"source": entry.source, "n_rows": entry.n_rows} for entry in loaded.history],
             "scores": loaded.scores,
             "n_rows_since_report": loaded.n_rows_since_fit,
         }
         print_json(answer)
         return
     facts["classes"] = ", ".join(loaded.classes[:20].tolist()) + (", ..." if len(loaded.classes) > 20 else "")
-    facts["learnt from"] = ", ".join(f"{own.source} ({own.n_rows:,} rows)" for own in loaded.history)
-    if own := loaded.scores.get("gaussify"):
-        (row,) = tables.tabulate_scores([tables.Score(**own)])
+    facts["learnt from"] = ", ".join(f"{entry.source} ({entry.n_rows:,} rows)" for entry in loaded.history)
+    if score := loaded.scores.get("gaussify"):
+        (row,) = tables.tabulate_scores([tables.Score(**score)])
         facts["scores on held-out rows"] = ", ".join(f"{name} {row[name]:.4g}" for name in ("accuracy", "NLL", "ECE"))
     if loaded.n_rows_since_fit:
-        facts["learnt after scores and report"] = f"{loaded.n_rows_since_fit:,} rows"
+        facts["rows learnt since the report"] = f"{loaded.n_rows_since_fit:,}"
     print_facts(facts)
     columns = loaded.encoder.columns_
     shown = columns if verbose else columns[:30]
@@ -379,7 +381,7 @@ def _print_fitted(fitted: "tables.FittedTable", folder: Path, *, as_json: bool, 
 
 
 def _print_columns(columns: list["tables.Column"]) -> None:
-    print_table([{"column": own.name, "holds": str(own.kind), "": own.describe()} for own in columns])
+    print_table([{"column": column.name, "holds": str(column.kind), "": column.describe()} for column in columns])
 
 
 def _check_is_free(folder: Path, overwrite: bool) -> None:
@@ -393,14 +395,16 @@ def _source(table: str) -> str:
 
 def _note_known(model: "tables.TableModel", source: str) -> None:
     """Print a note if the model has learnt a file of that name before."""
-    n_rows = sum(own.n_rows for own in model.history if own.source == source)
+    n_rows = sum(entry.n_rows for entry in model.history if entry.source == source)
     if n_rows and source != _STDIN:
         print_note(
             f"The model has already learnt {n_rows:,} rows of a table named {source}; a row learnt twice counts twice."
         )
 
 
-def _count(batches: Iterable["pyarrow.RecordBatch"], report: Callable[[str, float], None]) -> Iterator["pyarrow.RecordBatch"]:
+def _count(
+    batches: Iterable["pyarrow.RecordBatch"], report: Callable[[str, float], None]
+) -> Iterator["pyarrow.RecordBatch"]:
     """Yield the batches, and report the number of rows so far."""
     n_rows = 0
     for batch in batches:

@@ -606,15 +606,15 @@ def _set(module: Module, name: str, value: Tensor) -> None:
 def _factor(covariance: Float[Tensor, "*batch m m"], jitter: float, matched: _Matched) -> Float[Tensor, "m m"]:
     """Return the Cholesky factor of the model's kernel matrix, which must equal the classifier's."""
     expected = (matched.factor @ matched.factor.mT) / matched.temperature**2
-    own, scale = covariance.to("cpu", torch.float64), expected.diagonal().max()
-    if bool((own - expected).abs().max() > _SAME.get(covariance.dtype, 1e-2) * scale):
+    matrix, scale = covariance.to("cpu", torch.float64), expected.diagonal().max()
+    if bool((matrix - expected).abs().max() > _SAME.get(covariance.dtype, 1e-2) * scale):
         raise InvalidArgumentError(
             "The 'model' parameter of initialize_from_matched must have the prior covariance of classifier.kernel_; "
             "got another covariance at the inducing points. model.forward must pass its inputs unchanged to "
             "covar_module, and fixed settings of kernels (nu, active_dims) must agree."
         )
-    own = own.reshape(-1, *own.shape[-2:])[0]
-    return stable_cholesky(own + jitter * torch.eye(len(own), dtype=own.dtype))
+    matrix = matrix.reshape(-1, *matrix.shape[-2:])[0]
+    return stable_cholesky(matrix + jitter * torch.eye(len(matrix), dtype=matrix.dtype))
 
 
 class _Weights(NamedTuple):

@@ -107,10 +107,10 @@ def log_normaliser(
     tilt = torch.softmax(log_tilt, 0)
     probs = log_probs.exp_()
     mean_prob, mean_square = probs @ tilt, probs.square() @ tilt
-    own = torch.zeros_like(mean)
-    own[label] = 1.0
-    grad_mean = weight * (own - mean_prob)
-    square = own * (1.0 - 2.0 * mean_prob) + mean_square  # E[(own - p)²]
+    one_hot = torch.zeros_like(mean)
+    one_hot[label] = 1.0
+    grad_mean = weight * (one_hot - mean_prob)
+    square = one_hot * (1.0 - 2.0 * mean_prob) + mean_square  # E[(one_hot - p)²]
     grad_variance = 0.5 * weight * (weight * square - mean_prob + mean_square)
     wide = variance > _WIDE
     if bool(wide.any()):

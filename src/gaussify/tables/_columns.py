@@ -205,7 +205,9 @@ class CategoryColumn(Column):
         """Return the column of the words, with the levels that are not rare."""
         counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(words.drop_null()).to_pylist()}
         least = _RARE if len(counts) > _FEW_LEVELS else 1
-        frequent = sorted((level for level in counts if counts[level] >= least), key=lambda own: (-counts[own], own))
+        frequent = sorted(
+            (level for level in counts if counts[level] >= least), key=lambda level: (-counts[level], level)
+        )
         levels = tuple(sorted(frequent[:_MOST_LEVELS]))
         return cls(name, levels, len(levels) < len(counts), words.null_count > 0)
 
@@ -284,7 +286,7 @@ class DateColumn(Column):
         seconds = as_seconds(cells, self.format)
         if seconds is None:
             raise _wrong_cell(
-                self.name, "a date", cells, lambda own: as_seconds(pa.array([own]), self.format) is not None
+                self.name, "a date", cells, lambda cell: as_seconds(pa.array([cell]), self.format) is not None
             )
         parts = [(seconds - self.mean) / self.scale]
         for start, length in self._cycles().values():
@@ -321,7 +323,7 @@ class IgnoredColumn(Column):
 
 
 _CLASSES: dict[str, type[Column]] = {
-    str(own.kind): own for own in (NumberColumn, BooleanColumn, CategoryColumn, DateColumn, IgnoredColumn)
+    str(column.kind): column for column in (NumberColumn, BooleanColumn, CategoryColumn, DateColumn, IgnoredColumn)
 }
 
 
@@ -396,7 +398,7 @@ def as_truth(cells: pa.Array) -> Float[np.ndarray, " n"] | None:
     if not _is_text(cells.type):
         return None
     words = pc.utf8_lower(cells)
-    is_true, is_false = (pc.is_in(words, value_set=pa.array(own)) for own in (_TRUE, _FALSE))
+    is_true, is_false = (pc.is_in(words, value_set=pa.array(words_of_kind)) for words_of_kind in (_TRUE, _FALSE))
     if not pc.all(pc.or_(pc.or_(is_true, is_false), words.is_null())).as_py():
         return None
     return np.where(words.is_null().to_numpy(zero_copy_only=False), np.nan, _floats(is_true))
@@ -500,10 +502,10 @@ def find_numbers(cells: pa.Array) -> Numbers | None:
     if not _is_text(cells.type):
         return None
     different = pc.value_counts(cells.drop_null()).to_pylist()
-    odd = [own for own in different if not _is_number(own["values"], _PLAIN)]
-    if len(odd) > _FEW_WORDS or sum(own["counts"] for own in odd) > _ODD_SHARE * (len(cells) - cells.null_count):
+    odd = [entry for entry in different if not _is_number(entry["values"], _PLAIN)]
+    if len(odd) > _FEW_WORDS or sum(entry["counts"] for entry in odd) > _ODD_SHARE * (len(cells) - cells.null_count):
         return None
-    words = tuple(sorted(own["values"] for own in odd))
+    words = tuple(sorted(entry["values"] for entry in odd))
     numbers = _numbers_in(pc.if_else(pc.is_in(cells, value_set=pa.array(words)), None, cells), _PLAIN)
     return None if numbers is None else Numbers(numbers, _PLAIN, words)
 

@@ -92,8 +92,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def n_new_levels(self, X: Any) -> dict[str, int]:
         """Return, for each column, the number of cells with a level that was not in training."""
         table = as_table(X)
-        own = [column for column in self.columns_ if isinstance(column, CategoryColumn)]
-        counts = {column.name: column.n_new(_whole(table.column(column.name))) for column in own}
+        categories = [column for column in self.columns_ if isinstance(column, CategoryColumn)]
+        counts = {column.name: column.n_new(_whole(table.column(column.name))) for column in categories}
         return {name: count for name, count in counts.items() if count}
 
     def packed(self) -> list[dict[str, Any]]:
@@ -105,7 +105,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def unpacked(cls, config: list[dict[str, Any]]) -> "TableEncoder":
         """Return the encoder that ``packed`` has described."""
         encoder = cls()
-        encoder.columns_ = [unpack_column(own) for own in config]
+        encoder.columns_ = [unpack_column(part) for part in config]
         return encoder
 
 
@@ -142,7 +142,7 @@ def require_column(name: str, names: Iterable[str], *, because: str = "") -> Non
     if name in names:
         return
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    folded = [own for own in names if own.lower() == name.lower()]
+    folded = [other for other in names if other.lower() == name.lower()]
     hint = f"Did you mean {(folded or near)[0]!r}?" if folded or near else f"Its columns are {_listed(names)}."
     raise TableError(f"The table has no column {name!r}{', ' if because else ''}{because}. {hint}")
 

@@ -216,7 +216,7 @@ def _text_reader(file: io.BufferedReader, start: bytes, name: str) -> TableReade
     n_blank = text[: len(text) - len(text.lstrip())].count("\n")
     lines.seek(0)
     header = csv.reader(lines, delimiter=delimiter)
-    cells = next(own for own in header if any(cell.strip() for cell in own))
+    cells = next(row for row in header if any(cell.strip() for cell in row))
     names = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, 1)]
     _check_names(names, name)
     return TableReader(names, _text_batches(file, names, delimiter, max(header.line_num, n_blank + 1)))
@@ -266,5 +266,5 @@ def _check_flat(schema: pa.Schema) -> None:
 
 def _check_names(names: list[str], name: str) -> None:
     if len(set(names)) < len(names):
-        twice = next(own for own in names if names.count(own) > 1)
+        twice = next(column for column in names if names.count(column) > 1)
         raise TableError(f"{name} has two columns named {twice!r}; rename one of them.")

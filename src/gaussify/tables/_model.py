@@ -28,7 +28,7 @@ REPORT_FILE = "report.html"
 _KIND, _FORMAT = "TableModel", 1
 
 Classifier = BayesianLogisticRegression | GPClassifier
-_CLASSIFIERS: dict[str, type[Classifier]] = {own.__name__: own for own in (BayesianLogisticRegression, GPClassifier)}
+_CLASSIFIERS: dict[str, type[Classifier]] = {kind.__name__: kind for kind in (BayesianLogisticRegression, GPClassifier)}
 
 
 class LearntRows(NamedTuple):
@@ -114,7 +114,7 @@ class TableModel:
     @property
     def n_rows_since_fit(self) -> int:
         """Number of rows learnt since the fit, after which scores and report were made."""
-        return sum(own.n_rows for own in self.history[1:]) if self.scores else 0
+        return sum(entry.n_rows for entry in self.history[1:]) if self.scores else 0
 
     def predict_proba(self, table: Any) -> Float[np.ndarray, "n c"]:
         """Return the probability of each class."""
@@ -155,15 +155,15 @@ class TableModel:
                 "Models to merge must turn rows into the same features. Fit the second like the first: gaussify fit "
                 "TABLE --like MODEL."
             )
-        both = {own.key for own in self.history} & {own.key for own in other.history}
+        both = {entry.key for entry in self.history} & {entry.key for entry in other.history}
         if both:
-            twice = next(own for own in self.history if own.key in both)
+            twice = next(entry for entry in self.history if entry.key in both)
             raise InvalidArgumentError(
                 f"Both models have learnt the same {twice.n_rows} rows of {twice.source}, which would count twice. Fit "
                 "one of them to other rows: gaussify fit TABLE --like MODEL."
             )
         if type(self.classifier) is not type(other.classifier):
-            kinds = [type(own.classifier).__name__ for own in (self, other)]
+            kinds = [type(model.classifier).__name__ for model in (self, other)]
             raise InvalidArgumentError(f"Models to merge must be of one kind; got {kinds[0]} and {kinds[1]}.")
         self.classifier.merge(other.classifier)
         self._tune()
@@ -184,7 +184,7 @@ class TableModel:
         header = {
             "target": self.target,
             "encoder": self.encoder.packed(),
-            "history": [list(own) for own in self.history],
+            "history": [list(entry) for entry in self.history],
             "scores": self.scores,
             "classifier": {"kind": type(self.classifier).__name__, "config": config},
         }

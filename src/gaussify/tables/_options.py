@@ -44,7 +44,7 @@ class FitOptions(NamedTuple):
     n_inducing: int = 200
     """Number of inducing points of a Gaussian process."""
     max_iter: int = 100
-    """Largest number of iterations of its search."""
+    """Largest number of iterations when a Gaussian process is fitted."""
     compare: bool = True
     """Whether to fit scikit-learn's models to the same rows for comparison."""
     use_all: bool = False

@@ -49,7 +49,7 @@ def predict_rows(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.
         "probability": probs.max(1),
         "entropy": entropy,
         "epistemic": np.maximum(epistemic, 0.0),
-        **{f"P({label})": own for label, own in zip(model.classes, probs.T, strict=True)},
+        **{f"P({label})": column for label, column in zip(model.classes, probs.T, strict=True)},
     }
     if hidden := [name for name in kept if name in columns]:
         raise TableError(

@@ -81,12 +81,12 @@ def save_fitted(fitted: FittedTable, folder: Path, source: str) -> None:
 
 
 def _scores(page: Page, fitted: FittedTable) -> None:
-    own = fitted.scores[0]
+    score = fitted.scores[0]
     numbers = {
-        "accuracy": f"{own.accuracy:.1%}",
-        "NLL [nat]": f"{own.nll + 0.0:.3f}",  # turns -0.0 into 0.0
-        "calibration error (ECE)": f"{own.ece:.3f}",
-        "Brier score": f"{own.brier:.3f}",
+        "accuracy": f"{score.accuracy:.1%}",
+        "NLL [nat]": f"{score.nll + 0.0:.3f}",  # turns -0.0 into 0.0
+        "calibration error (ECE)": f"{score.ece:.3f}",
+        "Brier score": f"{score.brier:.3f}",
         "training rows": f"{fitted.n_train:,}",
         "held-out rows": f"{len(fitted.held_out.labels):,}",
     }
@@ -146,7 +146,7 @@ def _confusion(page: Page, held_out: HeldOut, classes: Any) -> None:
     pairs = [(int(wrong[i, j]), i, j) for i, j in zip(*np.nonzero(wrong), strict=True)]
     worst: list[dict[str, Any]] = [
         {"label": _short(classes[i]), "predicted": _short(classes[j]), "rows": n}
-        for n, i, j in sorted(pairs, key=lambda own: (-own[0], own[1:]))[:10]
+        for n, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:10]
     ]
     names = [_short(label, _MOST_IN_FIGURE) for label in classes]
     size = max(_LEAST_MATRIX, _CELL * K) + _LETTER * max(map(len, names)) + _MARGIN  # in inches
@@ -262,8 +262,13 @@ def describe(model: TableModel) -> dict[str, str]:
 
 def _columns(page: Page, model: TableModel) -> None:
     rows = [
-        {"column": _short(own.name), "holds": str(own.kind), "features": len(own.features()), "": own.describe()}
-        for own in sorted(model.encoder.columns_, key=lambda own: own.kind is ColumnKind.IGNORED)
+        {
+            "column": _short(column.name),
+            "holds": str(column.kind),
+            "features": len(column.features()),
+            "": column.describe(),
+        }
+        for column in sorted(model.encoder.columns_, key=lambda column: column.kind is ColumnKind.IGNORED)
     ]
     page.section("Columns", table_html(rows))
 

@@ -42,7 +42,7 @@ Report = Callable[[str, float], None]
 """Function that is called with the name of the current step and the share of it that is done."""
 
 
-def _ignore(what: str, share: float) -> None:
+def _ignore(step: str, share: float) -> None:
     """Report nothing."""
 
 
@@ -318,15 +318,15 @@ def measure_relevance(model: TableModel, spread: Float[np.ndarray, " f"]) -> dic
     classifier = model.classifier
     if isinstance(classifier, GPClassifier):
         kernel = classifier.kernel_
-        own = 1.0 / kernel.base_kernel.lengthscale.detach().numpy()[0]
+        relevance = 1.0 / kernel.base_kernel.lengthscale.detach().numpy()[0]
     else:
         weights = classifier.coef_ if len(classifier.coef_) == 1 else classifier.coef_ - classifier.coef_.mean(0)
-        own = spread * np.sqrt(np.square(weights).mean(0))
+        relevance = spread * np.sqrt(np.square(weights).mean(0))
     found, start = {}, 0
     for column in model.encoder.columns_:
         n_features = len(column.features())
         if n_features:
-            found[column.name] = float(np.sqrt(np.square(own[start : start + n_features]).sum()))
+            found[column.name] = float(np.sqrt(np.square(relevance[start : start + n_features]).sum()))
         start += n_features
     largest = max(found.values()) or 1.0
     return dict(sorted(((name, value / largest) for name, value in found.items()), key=lambda item: -item[1]))
@@ -346,9 +346,9 @@ def split_rows(
     rng = np.random.default_rng(seed)
     test: list[int] = []
     for label in range(int(y.max()) + 1):
-        own = rng.permutation(np.flatnonzero(y == label))
-        n_held_out = min(round(test_share * len(own)), len(own) - 1)
-        test += own[:n_held_out].tolist()
+        of_class = rng.permutation(np.flatnonzero(y == label))
+        n_held_out = min(round(test_share * len(of_class)), len(of_class) - 1)
+        test += of_class[:n_held_out].tolist()
     if not test:
         test = [int(rng.permutation(np.flatnonzero(y == np.bincount(y).argmax()))[0])]
     held_out = np.sort(np.array(test, dtype=np.int64))
@@ -389,19 +389,19 @@ def _is_quantity(classes: NDArray, n_rows: int) -> bool:
 
 
 def _fit(
-    kind: ModelKind, X: Floats, labels: NDArray, options: FitOptions, report: Report, what: str, *, brief: bool = False
+    kind: ModelKind, X: Floats, labels: NDArray, options: FitOptions, report: Report, step: str, *, brief: bool = False
 ) -> Classifier:
-    report(what, 0.0)
+    report(step, 0.0)
     if kind is ModelKind.LINEAR:
         linear = BayesianLogisticRegression(method="auto", random_state=options.seed).partial_fit(X, labels)
-        return linear.tune(report=partial(report, what))
+        return linear.tune(report=partial(report, step))
     max_iter = min(_BRIEF, options.max_iter) if brief else options.max_iter
     return GPClassifier(
         n_inducing=min(options.n_inducing, len(X)),
         max_iter=max_iter,
         scaling=_scaling(X),
         random_state=options.seed,
-        verbose=lambda title, iteration, value: report(what, min(iteration / max(max_iter, 1), 1.0)),
+        verbose=lambda title, iteration, value: report(step, min(iteration / max(max_iter, 1), 1.0)),
     ).fit(X, labels)
 
 
@@ -419,7 +419,7 @@ def _choose(X: Floats, labels: NDArray, options: FitOptions, report: Report) -> 
     y = np.unique(labels, return_inverse=True)[1]
     fitted, judged = split_rows(y, 0.25, options.seed)
     rng = np.random.default_rng(options.seed)
-    fitted, judged = (np.sort(rng.permutation(own)[:_MOST_COMPARED]) for own in (fitted, judged))
+    fitted, judged = (np.sort(rng.permutation(rows)[:_MOST_COMPARED]) for rows in (fitted, judged))
     known = np.unique(y[fitted])
     judged = judged[np.isin(y[judged], known)]
     nll: dict[str, float] = {}
