@@ -54,7 +54,7 @@ def demo(
 
     check_installed("demo")
     page = Page("gaussify: Bayesian classification as cheap as least squares", "Results of 'gaussify demo'")
-    answer: dict[str, Any] = {"page": str(out / _PAGE)}
+    answer: dict[str, object] = {"page": str(out / _PAGE)}
 
     def announce(title: str) -> None:
         if not as_json:

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich import box
@@ -17,7 +17,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more details.")]
 
 
-def print_table(records: Sequence[Mapping[str, Any]]) -> None:
+def print_table(records: Sequence[Mapping[str, object]]) -> None:
     """Print records as a table, with numbers right-aligned and rounded to four digits; brackets are plain text."""
     table = Table(box=box.SIMPLE_HEAD)
     columns = list(dict.fromkeys(name for record in records for name in record))
@@ -34,12 +34,12 @@ def print_table(records: Sequence[Mapping[str, Any]]) -> None:
     console.print(table)
 
 
-def print_facts(facts: Mapping[str, Any]) -> None:
+def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and values as a table."""
     print_table([{"": name, " ": value} for name, value in facts.items()])
 
 
-def print_json(answer: Any, *, indent: int | None = 1) -> None:
+def print_json(answer: object, *, indent: int | None = 1) -> None:
     """Print JSON; values that JSON cannot hold become text."""
     typer.echo(json.dumps(_finite(answer), indent=indent, allow_nan=False, default=str))
 
@@ -67,7 +67,7 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """Return the value with None for numbers that JSON cannot hold, such as an infinite NLL."""
     if isinstance(value, Mapping):
         return {key: _finite(part) for key, part in value.items()}

@@ -222,7 +222,7 @@ def _text_reader(file: io.BufferedReader, start: bytes, name: str) -> TableReade
     return TableReader(names, _text_batches(file, names, delimiter, max(header.line_num, n_blank + 1)))
 
 
-def _text_batches(file: Any, names: list[str], delimiter: str, n_lines: int) -> Iterator[pa.RecordBatch]:
+def _text_batches(file: io.BufferedReader, names: list[str], delimiter: str, n_lines: int) -> Iterator[pa.RecordBatch]:
     options = {
         "read_options": arrow_csv.ReadOptions(block_size=_BLOCK, column_names=names, skip_rows=n_lines),
         "parse_options": arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),

@@ -2,9 +2,11 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Int
+from numpy.typing import NDArray
 
 from gaussify._atomic import replacing
 from gaussify._version import __version__
@@ -22,6 +24,9 @@ from gaussify.plotting import (
 from gaussify.tables._columns import ColumnKind
 from gaussify.tables._model import REPORT_FILE, TableModel
 from gaussify.tables._training import FittedTable, HeldOut, tabulate_scores
+
+if TYPE_CHECKING:
+    import matplotlib.axes
 
 _CORRECT, _WRONG = "#0072B2", "#D55E00"
 _MOST_DRAWN = 30  # classes
@@ -138,13 +143,13 @@ def _trust(page: Page, held_out: HeldOut) -> None:
     )
 
 
-def _confusion(page: Page, held_out: HeldOut, classes: Any) -> None:
+def _confusion(page: Page, held_out: HeldOut, classes: NDArray) -> None:
     K = len(classes)
     counts = np.zeros((K, K), dtype=int)
     np.add.at(counts, (held_out.labels, held_out.probs.argmax(1)), 1)
     wrong = counts - np.diag(counts.diagonal())
     pairs = [(int(wrong[i, j]), i, j) for i, j in zip(*np.nonzero(wrong), strict=True)]
-    worst: list[dict[str, Any]] = [
+    worst: list[dict[str, object]] = [
         {"label": _short(classes[i]), "predicted": _short(classes[j]), "rows": n}
         for n, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:10]
     ]
@@ -162,7 +167,7 @@ def _confusion(page: Page, held_out: HeldOut, classes: Any) -> None:
     page.section("Confusion matrix", *(parts or [paragraph_html("All held-out rows are predicted correctly.")]))
 
 
-def _fill_confusion(axes: Any, counts: Any, names: list[str]) -> None:
+def _fill_confusion(axes: "matplotlib.axes.Axes", counts: Int[np.ndarray, "c c"], names: list[str]) -> None:
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
     axes.grid(False)
@@ -182,10 +187,10 @@ def _uncertain(page: Page, fitted: FittedTable) -> None:
     held_out, classes = fitted.held_out, fitted.model.classes
     probs, shown = held_out.probs, list(fitted.relevance)[:_N_SHOWN_COLUMNS]
     entropy = -np.where(probs > 0.0, probs * np.log(np.maximum(probs, 1e-300)), 0.0).sum(1)
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     for place in np.argsort(-entropy, kind="stable")[:_N_UNCERTAIN].tolist():
         first, second = np.argsort(-probs[place], kind="stable")[:2]
-        row: dict[str, Any] = {
+        row: dict[str, object] = {
             "row": int(held_out.numbers[place]),
             "label": _short(classes[held_out.labels[place]]),
             "predicted": f"{_short(classes[first], 20)} {probs[place, first]:.0%}",
@@ -219,7 +224,7 @@ def _relevance(page: Page, fitted: FittedTable) -> None:
 
 def _learnt(page: Page, fitted: FittedTable, source: str) -> None:
     model = fitted.model
-    facts: list[dict[str, Any]] = [{"": name, " ": value} for name, value in describe(model).items()]
+    facts: list[dict[str, object]] = [{"": name, " ": value} for name, value in describe(model).items()]
     facts += [{"": "rows with a label", " ": f"{sum(fitted.counts.values()):,} in {source}"}]
     if fitted.n_unlabelled:
         facts += [{"": "rows without a label (left out)", " ": f"{fitted.n_unlabelled:,}"}]
@@ -273,6 +278,6 @@ def _columns(page: Page, model: TableModel) -> None:
     page.section("Columns", table_html(rows))
 
 
-def _short(value: Any, most: int = _MOST_LETTERS) -> str:
+def _short(value: object, most: int = _MOST_LETTERS) -> str:
     text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
