@@ -131,7 +131,7 @@ def test_what_is_never_asked_is_not_kept_for_ever(monkeypatch):
     learner.teach(np.arange(10), y[:10])
     test.predict_proba()
     run(learner, y, 30)
-    assert len(test._rows._behind) <= 9  # features
+    assert len(test._rows._unapplied) <= 9  # features
     np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
 
 

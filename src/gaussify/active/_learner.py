@@ -62,8 +62,8 @@ class ActiveLearner:
         Classifier to teach; the learner works on a copy. A fitted ``BayesianLogisticRegression`` or sparse
         ``GPClassifier`` keeps what it has learnt. Any other estimator starts unfitted.
     X_pool : array-like of shape (n, d)
-        Rows to choose from. They must not change, for the learner copies neither float64 arrays nor the rows for
-        estimators from elsewhere. The estimator gets the column names of a data frame.
+        Rows to choose from. Do not change them later: float64 arrays are not copied, nor are the rows for estimators of
+        other libraries. The estimator gets the column names of a data frame.
     acquisition : str
         Score that chooses rows, see :class:`~gaussify.active.Acquisition`. ``"entropy"``, ``"margin"``,
         ``"least-confidence"`` and ``"random"`` work with any estimator; ``"bald"``, ``"epig"``, ``"variance"`` and
@@ -209,7 +209,7 @@ class ActiveLearner:
 
     def teach(self: _Learner, indices: ArrayLike, labels: ArrayLike) -> _Learner:
         """Learn the labels of rows of the pool; the rows need not have been asked for."""
-        rows = self._checked(indices, "teach")
+        rows = self._checked_rows(indices, "teach")
         y = self._checked_labels(labels, len(rows), "labels")
         if len(rows):
             self._model.learn(take(self._X, rows), y)
@@ -221,7 +221,7 @@ class ActiveLearner:
 
     def skip(self: _Learner, indices: ArrayLike) -> _Learner:
         """Never ask for these rows again: for rows that nobody can label."""
-        rows = self._checked(indices, "skip")
+        rows = self._checked_rows(indices, "skip")
         self._close(rows)
         self._skipped += rows.tolist()
         return self
@@ -388,7 +388,7 @@ class ActiveLearner:
         if names is not None and like is not None and names != list(like):
             raise InvalidArgumentError(f"'{name}' of ActiveLearner must have the columns {list(like)}; got {names}.")
 
-    def _checked(self, indices: ArrayLike, function: str) -> Indices:
+    def _checked_rows(self, indices: ArrayLike, function: str) -> Indices:
         owner = f"ActiveLearner.{function}"
         rows = np.atleast_1d(np.asarray(indices))
         if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
@@ -436,7 +436,7 @@ class ActiveLearner:
         open_rows = self._is_open.nonzero()[0]
         rng = np.random.default_rng([self.random_state, self._n_queries])
         if self._model.can_predict:
-            self._look()
+            self._record_agreement()
         if self.acquisition is Acquisition.RANDOM:
             return rng.choice(open_rows, n, replace=False).tolist()
         if not self._model.can_predict:
@@ -451,7 +451,7 @@ class ActiveLearner:
         return open_rows[best.numpy()].tolist()
 
     def _can_screen(self) -> bool:
-        """Whether the row nearest to a half has the largest score, as for two classes."""
+        """Whether the row with the probability nearest to a half has the largest score."""
         predictive = self._model.space.predictive  # type: ignore[attr-defined]
         are_exact = predictive in (PredictiveMethod.QUADRATURE, PredictiveMethod.MEAN_FIELD)
         return are_exact and len(self.estimator_.classes_) == 2
@@ -476,8 +476,8 @@ class ActiveLearner:
             return spread_rows(X.astype(np.float64, copy=False), self._is_open, n, rng)
         return rng.choice(self._is_open.nonzero()[0], n, replace=False).tolist()  # text, for example, has no distances
 
-    def _look(self) -> None:
-        """Compare the predicted classes of the pool with those of the last query."""
+    def _record_agreement(self) -> None:
+        """Append the agreement of the pool's predicted classes with those of the last query."""
         if not self._is_new:
             return
         decisions = self.estimator_.classes_[self._pool.decisions()]

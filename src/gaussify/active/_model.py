@@ -114,7 +114,7 @@ class GaussianRows(WatchedRows):
     def __init__(self, weights: FollowedWeights, X: Floats) -> None:
         self._weights, self.X = weights, X
         self._carried: CarriedLatents | None = None
-        self._behind: list[Observation] = []  # not yet applied; applied when the latents are next needed
+        self._unapplied: list[Observation] = []  # applied when the latents are next needed
 
     @property
     def carried(self) -> CarriedLatents:
@@ -143,16 +143,16 @@ class GaussianRows(WatchedRows):
             yield self._probs_by(carried)
 
     def _stages(self) -> Iterator[CarriedLatents]:
-        carried, behind = self._carried, self._behind
-        if carried is None or not behind:
+        carried, unapplied = self._carried, self._unapplied
+        if carried is None or not unapplied:
             return
-        observations = tuple(behind)
+        observations = tuple(unapplied)
         steps = carried.stages(observations)
         for observation in observations:
-            if not behind or behind[0] is not observation:
+            if not unapplied or unapplied[0] is not observation:
                 return  # another call has applied the remaining observations meanwhile
             next(steps)
-            del behind[0]
+            del unapplied[0]
             yield carried
         if carried.is_worn and carried is self._carried:
             self._carried = None
@@ -201,11 +201,11 @@ class GaussianRows(WatchedRows):
         """Note what the model has observed; None if its posterior must be computed again."""
         if self._carried is None:
             return
-        self._behind += observations or []
+        self._unapplied += observations or []
         n_latents, n_features = self._weights.space.posterior.mean.shape if observations else (1, 1)
         most = max(n_features, _ELEMENTS // (n_latents * n_features))  # then gains take more memory than roots
-        if observations is None or len(self._behind) > most:
-            self._carried, self._behind = None, []
+        if observations is None or len(self._unapplied) > most:
+            self._carried, self._unapplied = None, []
 
 
 class GaussianModel(Model):

@@ -260,7 +260,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         mean, noise = self.encode(targets)
         inputs = inputs[:, None] if inputs.ndim == 1 else inputs
         check_same_rows(f"{type(self).__name__}.get_fantasy_model", inputs=inputs.movedim(-2, 0), targets=mean.mT)
-        # GPyTorch reads the batch shape off the inputs, and mixes up classes and rows where only the targets have it
+        # GPyTorch reads the batch shape off the inputs; if only the targets have one, it confuses classes and rows
         inputs = inputs.expand(self.n_classes, *inputs.shape[-2:])
         fantasy = model.get_fantasy_model(inputs, mean, noise=noise)
         fantasy.likelihood._transformed_targets = fantasy.train_targets

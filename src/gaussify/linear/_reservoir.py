@@ -87,7 +87,7 @@ class Reservoir:
         key = self._hash(features, labels)
         if age is None and self._age == 0.0 and (key[0] if len(key) == 1 else key.min()) > self._key_limit:
             return  # nearly all rows of a long stream end here
-        # log of a standard exponential variate from the hash; a division by the weight is the addition of the age
+        # log of a standard exponential variate, made from the hash; dividing it by the weight exp(-age) adds the age
         log_rank = np.log(-np.log1p(-((key >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)) - self._age
         if age is not None:
             log_rank += age

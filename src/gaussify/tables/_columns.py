@@ -232,7 +232,7 @@ class CategoryColumn(Column):
         return np.column_stack([one_hot, missing]) if self.has_missing else one_hot
 
     def n_new(self, cells: pa.Array) -> int:
-        """Return the number of cells with a level that was not in training; 0 if rare levels were."""
+        """Return the number of cells with a level that was not in training and does not count as rare."""
         if self.has_rare:
             return 0
         words = as_words(cells, self.name)

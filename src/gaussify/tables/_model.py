@@ -113,7 +113,7 @@ class TableModel:
 
     @property
     def n_rows_since_fit(self) -> int:
-        """Number of rows learnt since the fit, after which scores and report were made."""
+        """Number of rows learnt since the fit that scores and report describe."""
         return sum(entry.n_rows for entry in self.history[1:]) if self.scores else 0
 
     def predict_proba(self, table: Any) -> Float[np.ndarray, "n c"]:

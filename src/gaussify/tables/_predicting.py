@@ -14,7 +14,7 @@ from gaussify.tables._model import TableModel, take_labelled
 from gaussify.tables._training import Score
 
 _N_BINS = 15  # of the calibration error, the default of metrics
-_PROBABILITIES = 1 << 20  # per part, for a batch of short rows and many classes has many more
+_PROBABILITIES = 1 << 20  # most probabilities of a part; a batch of short rows may have far more
 
 
 def split_batches(batches: Iterable[Any], n_classes: int) -> Iterator[pa.Table]:

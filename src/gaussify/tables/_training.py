@@ -179,7 +179,7 @@ def fit_table(
     source : str
         Where the rows come from, for the model's history.
     report : callable, optional
-        Function that is told about progress, see ``Report``.
+        Function of the current step's name and the share of it that is done.
 
     Examples
     --------
