@@ -14,9 +14,15 @@ from typer.core import TyperGroup
 from gaussify._version import __version__
 from gaussify.exceptions import GaussifyError
 
+_OF_EXPERIMENTS = ("list", "reproduce")
+
 
 class _Commands(TyperGroup):
     """Commands whose known errors become one sentence and exit code 2."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands in the order that a new user needs them."""
+        return sorted(super().list_commands(ctx), key=lambda name: (name in _OF_EXPERIMENTS, name != "demo"))
 
     def invoke(self, ctx: Any) -> Any:
         try:
