@@ -21,8 +21,8 @@ from sklearn.exceptions import NotFittedError
 from torch.overrides import TorchFunctionMode
 
 import gaussify.gp._exact as exact
-import gaussify.gp.learning._schedule as fitting
 import gaussify.gp._models as models
+import gaussify.gp.learning._schedule as fitting
 import gaussify.posterior._gaussian as gaussian
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood, metrics
 from gaussify._estimators import ALPHA_GRID

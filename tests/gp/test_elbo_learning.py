@@ -7,16 +7,16 @@ import pytest
 import torch
 from sklearn.datasets import load_iris
 
-import gaussify.gp.learning._schedule as fitting
 import gaussify.gp.learning._hyperparameters as learning
+import gaussify.gp.learning._schedule as fitting
 from gaussify import GPClassifier, SoftmaxLikelihood
-from gaussify.exceptions import InvalidArgumentError, JitterWarning, NumericalError
 from gaussify._calibration._choice import LabelChoice, choose_label
-from gaussify.gp.objectives._likelihood import ExactObjective
-from gaussify.gp._kernels import make_kernel
-from gaussify.gp.learning._hyperparameters import LabelFamily, SearchSettings, default_batch, learn_sparse_with_labels
-from gaussify.gp.objectives._passes import SortedRows
 from gaussify._numerics._optimise import climb
+from gaussify.exceptions import InvalidArgumentError, JitterWarning, NumericalError
+from gaussify.gp._kernels import make_kernel
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.learning._hyperparameters import LabelFamily, SearchSettings, default_batch, learn_sparse_with_labels
+from gaussify.gp.objectives._likelihood import LikelihoodObjective
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 2))
@@ -144,7 +144,7 @@ def problem():
     likelihood = SoftmaxLikelihood(3)
     family = LabelFamily(
         lambda alpha_eps: SoftmaxLikelihood(3, alpha_eps).target_table(),
-        ExactObjective(likelihood.expected_log_prob),
+        LikelihoodObjective(likelihood.expected_log_prob),
         torch.tensor(0.1, dtype=torch.float64),
         learns_alpha=True,
     )
@@ -162,13 +162,13 @@ def learn(problem, **options):
 @pytest.fixture
 def samples(monkeypatch):
     """Which rows the expectation of each evaluation was over."""
-    found, original = [], learning.accumulate_objective
+    found, original = [], learning.accumulate_likelihood_objective
 
     def spy(*arguments, sample, **options):
         found.append(sample)
         return original(*arguments, sample=sample, **options)
 
-    monkeypatch.setattr(learning, "accumulate_objective", spy)
+    monkeypatch.setattr(learning, "accumulate_likelihood_objective", spy)
     return found
 
 

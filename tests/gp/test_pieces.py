@@ -16,18 +16,19 @@ from torch.testing import assert_close
 
 import gaussify.gp._models as models
 from gaussify import SoftmaxLikelihood
+from gaussify._calibration._choice import choose_label
 from gaussify._estimators import Criterion, LabelParameters, LikelihoodKind
 from gaussify._numerics import stable_cholesky
+from gaussify._numerics._optimise import maximise
 from gaussify.exceptions import InvalidArgumentError, JitterWarning, NumericalError
-from gaussify._calibration._choice import choose_label
-from gaussify.gp.objectives._cross import AutogradCross, RBFCross, cross_kernel
 from gaussify.gp._exact import ExactPosterior, SeparateSolver, SharedSolver
 from gaussify.gp._inducing import InducingInit, first_points, greedy_points
 from gaussify.gp._kernels import add_log_priors, make_kernel
 from gaussify.gp._models import InducingFeatures, SparseModel
-from gaussify.gp.objectives._passes import SortedRows, factorise
+from gaussify.gp._rows import SortedRows
 from gaussify.gp._scaling import ScalingKind, fit_scaling
-from gaussify._numerics._optimise import maximise
+from gaussify.gp.objectives._cross import AutogradCross, RBFCross, cross_kernel
+from gaussify.gp.objectives._passes import factorise
 from gaussify.likelihoods import LikelihoodMethod, PredictiveMethod
 
 N, D = 40, 3

@@ -16,12 +16,13 @@ from torch.testing import assert_close
 
 import gaussify.gp.objectives._expectation as expectation
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood
+from gaussify._numerics._optimise import Adam
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp import VariationalGPClassifier
-from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective
-from gaussify.gp._models import InducingFeatures, SparseModel, mean_variance
-from gaussify.gp.objectives._passes import SortedRows
-from gaussify._numerics._optimise import Adam
+from gaussify.gp._constant_mean import constant_variance
+from gaussify.gp._models import InducingFeatures, SparseModel
+from gaussify.gp._rows import SortedRows
+from gaussify.gp._variational_classifier import cold_start, matched_start
 from gaussify.gp.learning._variational import (
     Optimizer,
     Start,
@@ -32,7 +33,7 @@ from gaussify.gp.learning._variational import (
     observations,
     train,
 )
-from gaussify.gp._variational_classifier import cold_start, matched_start
+from gaussify.gp.objectives._likelihood import LikelihoodObjective, accumulate_likelihood_objective
 from gaussify.posterior import NaturalParameters, condition
 
 N, M, D = 40, 6, 2
@@ -253,12 +254,12 @@ def test_the_optimum_is_a_fixed_point_above_what_matching_gives(likelihood):
         table = type(likelihood)(
             *([3] if likelihood.n_latents > 1 else []), torch.tensor(alpha).double()
         ).target_table()
-        matched = accumulate_objective(
+        matched = accumulate_likelihood_objective(
             start.kernel,
             start.points,
             rows,
             table,
-            ExactObjective(likelihood.expected_log_prob),
+            LikelihoodObjective(likelihood.expected_log_prob),
             constant_variance=float(start.prior.variance[-1]),
         )
         assert matched < best
@@ -368,8 +369,13 @@ def test_a_warm_start_has_the_bound_of_the_matched_model(likelihood):
     kernel, Z, table = KERNELS["rbf"](), rows.features[:M], likelihood.target_table()
     model = SparseModel.of_rows([InducingFeatures.of(kernel, Z)], rows)
     trainer = VariationalTrainer(rows, likelihood.expected_log_prob, Start.matched(model, table, 1.0))
-    expected = accumulate_objective(
-        kernel, Z, rows, table, ExactObjective(likelihood.expected_log_prob), constant_variance=mean_variance(table)
+    expected = accumulate_likelihood_objective(
+        kernel,
+        Z,
+        rows,
+        table,
+        LikelihoodObjective(likelihood.expected_log_prob),
+        constant_variance=constant_variance(table),
     )
     assert trainer.bound() == pytest.approx(expected, rel=1e-8)
 

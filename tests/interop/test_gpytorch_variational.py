@@ -35,11 +35,11 @@ from sklearn.exceptions import NotFittedError
 from torch.testing import assert_close
 
 from gaussify import GPClassifier
+from gaussify._calibration._choice import make_table
 from gaussify.datasets import make_four_classes
 from gaussify.exceptions import InvalidArgumentError
-from gaussify._calibration._choice import make_table
-from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective
-from gaussify.gp.objectives._passes import SortedRows
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.objectives._likelihood import LikelihoodObjective, accumulate_likelihood_objective
 from gaussify.interop.gpytorch import initialize_from_matched, scaled_inputs
 
 DOUBLE = torch.float64
@@ -312,12 +312,12 @@ def test_rows_that_come_later_count(classifier):
 def test_the_bound_begins_where_matching_ends(at_one, strategy, dtype):
     likelihood, table = make_table(at_one._given.label, K, at_one._choice)
     rows = SortedRows.of(scaled_inputs(at_one, X, DOUBLE), torch.from_numpy(Y), n_classes=K)
-    expected = accumulate_objective(
+    expected = accumulate_likelihood_objective(
         deepcopy(at_one.kernel_),
         torch.from_numpy(at_one.inducing_points_),
         rows,
         table,
-        ExactObjective(likelihood.expected_log_prob),
+        LikelihoodObjective(likelihood.expected_log_prob),
         constant_variance=1e4,
     )
     found = elbo(initialize_from_matched(Model(strategy, dtype=dtype), at_one), at_one).item()

@@ -33,9 +33,6 @@ from gaussify._persistence import read_model, write_model
 from gaussify._validation import check_count
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PredictiveMethod
-from gaussify.linear._model_file import pack_choice, pack_reservoir, unpack_choice, unpack_reservoir
-from gaussify.linear._parameters import Given, checked_parameters
-from gaussify.linear._reservoir import Reservoir
 from gaussify.linear._hyperparameters import (
     Choice,
     Options,
@@ -43,6 +40,9 @@ from gaussify.linear._hyperparameters import (
     disperse,
     prior_shapes,
 )
+from gaussify.linear._model_file import pack_choice, pack_reservoir, unpack_choice, unpack_reservoir
+from gaussify.linear._parameters import Given, checked_parameters
+from gaussify.linear._reservoir import Reservoir
 from gaussify.posterior import (
     ClassStatistics,
     GaussianPrior,

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from gaussify._estimators import Packed, expect, expect_numbers
 from gaussify.likelihoods import LikelihoodMethod
-from gaussify.linear._reservoir import Reservoir, ReservoirRows
 from gaussify.linear._hyperparameters import Choice
+from gaussify.linear._reservoir import Reservoir, ReservoirRows
 
 
 def pack_choice(choice: Choice | None) -> Packed:
