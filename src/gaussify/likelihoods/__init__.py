@@ -1,4 +1,8 @@
-"""Labels to Gaussian observations of the latents, exact log-probabilities, and Gaussian latents to probabilities."""
+"""From labels and counts to Gaussian observations of the latents, and from Gaussian latents to probabilities.
+
+Read ``_class_likelihood.py`` first: it says what a likelihood of class labels can do. ``_softmax.py`` and
+``_logistic.py`` fill it in, ``_count.py`` does the same for counts, and ``_predictive.py`` holds the probabilities.
+"""
 
 from gaussify.likelihoods._base import BETA_METHODS
 from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty

@@ -15,7 +15,7 @@ from gaussify.exceptions import NumericalError, UnsupportedMatchError
 from gaussify.matching._registry import register_match
 
 _MAX_STEPS = 60
-_TOLERANCE = 1e-7  # on relative errors; the last step, taken with a graph, squares it
+_TOLERANCE = 1e-7  # of relative errors; the last Newton step, taken with a graph, squares them
 
 
 @register_match(Beta, "laplace")
@@ -50,8 +50,8 @@ def _beta_variational(distribution: Beta) -> Normal:
 
     .. math:: E_1 = \frac{a}{a + b}, \qquad \sigma^2 (a + b)\, E_2 = 1.
 
-    There is no closed form. The solution is found without a graph; one more Newton step, taken with one, adds the
-    first derivatives with respect to ``a`` and ``b`` that the implicit function theorem gives.
+    There is no closed form. Newton's method finds the solution without a graph. One more step, taken with a graph,
+    leaves the solution where it is and gives it the derivatives by ``a`` and ``b`` of the implicit function theorem.
     """
     a, b = torch.broadcast_tensors(distribution.concentration1, distribution.concentration0)
     dtype, shape = a.dtype, a.shape
@@ -63,15 +63,14 @@ def _beta_variational(distribution: Beta) -> Normal:
 
 
 def _wanted(a: Tensor, b: Tensor) -> Tensor:
-    r"""Value that :math:`(\mathrm{logit}\,E_1,\; \log\sigma^2 E_2)` must take: logarithms scale well everywhere."""
+    r"""Value that :math:`(\mathrm{logit}\,E_1,\; \log\sigma^2 E_2)` must take; logarithms suit every scale of a, b."""
     return torch.stack([torch.log(a) - torch.log(b), -torch.log(a + b)], -1)
 
 
 def _solve(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Newton's method for concentrations of shape (n,).
+    """Solve for concentrations of shape (n,) by damped Newton steps.
 
-    Returns ``(mean, log_scale)`` of shape (n, 2), and there the value that :func:`_wanted` prescribes, (n, 2), with
-    its Jacobian, (n, 2, 2).
+    Returns the solution ``(mean, log_scale)``, (n, 2), and the moments (n, 2) and their Jacobian (n, 2, 2) at it.
     """
     solution = _probit_guess(a, b)
     wanted = _wanted(a, b)
@@ -85,12 +84,12 @@ def _solve(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             return solution, moments, jacobian
         active, residual = active[unsolved], residual[unsolved]
         step = torch.linalg.solve(jacobian[active], residual)
-        # far from the solution the linear model is trusted within three standard deviations and a factor of e only
+        # far from the solution, a step changes the mean by at most 1 + 3 sigma, and sigma by at most a factor of e
         limit = torch.exp(solution[active][:, 1:]) * step.new_tensor([3.0, 0.0]) + 1.0
         solution[active] -= step / torch.clamp_min((step.abs() / limit).amax(-1, keepdim=True), 1.0)
     raise NumericalError(
         f"match(Beta, 'variational') did not converge in {_MAX_STEPS} steps for concentrations "
-        f"({a[active[0]].item():g}, {b[active[0]].item():g})."
+        f"({a[active[0]].item():g}, {b[active[0]].item():g}). Use 'moment' or 'laplace', which have closed forms."
     )
 
 
@@ -101,7 +100,7 @@ def _moments_and_jacobian(solution: Tensor) -> tuple[Tensor, Tensor]:
     """
     mean, log_scale = solution.unbind(-1)
     variance = torch.exp(2.0 * log_scale)
-    # on the side of a negative mean, where 1 - E1 loses nothing; then reflected
+    # computed for a negative mean, where 1 - E1 loses no digits, and reflected
     E1, E2, E3, E4 = softplus_moments((1, 2, 3, 4), -mean.abs(), variance)
     sign = torch.where(mean > 0, -1.0, 1.0)
     logit = torch.log(E1) - torch.log1p(-E1)
@@ -112,7 +111,7 @@ def _moments_and_jacobian(solution: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _probit_guess(a: Tensor, b: Tensor) -> Tensor:
-    r"""Solution for the probit :math:`\Phi(\psi / \tau)`, :math:`\tau^2 = 8/\pi`, in place of the sigmoid.
+    r"""First guess: the solution with the probit :math:`\Phi(\psi / \tau)`, :math:`\tau^2 = 8/\pi`, as sigmoid.
 
     Then :math:`E_1 = \Phi(c)` with :math:`c = \mu / \sqrt{\sigma^2 + \tau^2}`, and the second equation is
     quadratic in :math:`\sigma^2`.

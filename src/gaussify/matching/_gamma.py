@@ -1,9 +1,9 @@
-r"""The Gamma distribution in the log basis, and the families that are powers of it.
+r"""The Gamma distribution in the log basis, and the distributions that are powers of it.
 
 With :math:`\psi = \log\omega`, :math:`\omega \sim \mathrm{Gamma}(a, b)`, the log-density is, up to a constant,
 :math:`\log p(\psi) = a\psi - b e^{\psi}` (section 3.2 of the paper). Scaling and powers of :math:`\omega` are
-affine maps :math:`\psi \mapsto c + d\psi`, under which laplace, variational and moment matching are equivariant:
-one derivation serves Gamma, Exponential, Chi2, Weibull, HalfNormal and InverseGamma.
+affine maps :math:`\psi \mapsto c + d\psi`, and the ``"laplace"``, ``"variational"`` and ``"moment"`` Gaussians follow
+such maps. So one derivation serves Gamma, Exponential, Chi2, Weibull, HalfNormal and InverseGamma.
 """
 
 import torch
@@ -16,7 +16,7 @@ from gaussify.matching._methods import MatchMethod
 from gaussify.matching._registry import match, register_match
 
 
-@register_match(Gamma, "laplace")  # Chi2 is a Gamma for torch, with concentration k/2 and rate 1/2
+@register_match(Gamma, "laplace")  # and Chi2(k), in torch a subclass: Gamma(k/2, 1/2)
 def _gamma_laplace(distribution: Gamma) -> Normal:
     r"""Mode and curvature of :math:`a\psi - b e^\psi`: :math:`\mathcal{N}(\log(a/b),\; 1/a)`."""
     a, b = distribution.concentration, distribution.rate
@@ -54,7 +54,7 @@ def _gamma_moment_ori(distribution: Gamma) -> Normal:
 
 
 def _affine(normal: Normal, shift: Tensor, factor: Tensor) -> Normal:
-    r"""Normal of :math:`c + d\psi`."""
+    r"""Return the normal of :math:`c + d\psi`."""
     return Normal(shift + factor * normal.loc, factor.abs() * normal.scale)
 
 
@@ -69,7 +69,7 @@ def _register_powers_of_gamma(method: MatchMethod) -> None:
         return match(Gamma(torch.ones_like(distribution.rate), distribution.rate), method)
 
     if method is MatchMethod.MOMENT_ORI:
-        return  # moments in the standard basis are not equivariant under powers
+        return  # the moments of a power do not follow from those of the Gamma
 
     @register_match(Weibull, method)
     def _weibull(distribution: Weibull) -> Normal:
