@@ -20,10 +20,10 @@ from gaussify.exceptions import InvalidArgumentError
 Option = TypeVar("Option", bound=StrEnum)
 
 if TYPE_CHECKING:
-    Numbers = ArrayLike | Tensor
+    ArrayInput = ArrayLike | Tensor
 else:
-    Numbers = object  # the tests check annotations at run time, and would be faster than the checks of this module
-"""Numbers as users give them, before :func:`as_floats` and its like have checked them."""
+    ArrayInput = object  # else the tests, which enforce types, would never reach the checks of this module
+"""Numbers or labels as users give them, for editors and mypy; :func:`as_floats` and its like check them."""
 
 
 def check_option(

@@ -198,7 +198,7 @@ def test_statistics_cannot_shrink(sizes):
 
 
 def test_statistics_of_other_features_cannot_be_added():
-    with pytest.raises(InvalidArgumentError, match=r"as many features.*got 3 and 1"):
+    with pytest.raises(InvalidArgumentError, match=r"same number of features.*got 3 and 1"):
         ClassStatistics.from_rows(*random_rows()) + ClassStatistics.zeros(5, 1)
 
 

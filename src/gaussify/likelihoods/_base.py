@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gaussify._typing import no_type_check
-from gaussify._validation import Numbers, as_concentration, as_floats, check_option, check_same_rows
+from gaussify._validation import ArrayInput, as_concentration, as_floats, check_option, check_same_rows
 from gaussify.likelihoods._targets import LikelihoodMethod, LikelihoodMethodName
 
 BETA_METHODS = tuple(method for method in LikelihoodMethod if method is not LikelihoodMethod.MOMENT_ORI)
@@ -27,7 +27,7 @@ class Likelihood(ABC):
 
     @no_type_check
     def __init__(
-        self, alpha_eps: Numbers, method: LikelihoodMethodName | LikelihoodMethod, label_variance: float | Tensor
+        self, alpha_eps: ArrayInput, method: LikelihoodMethodName | LikelihoodMethod, label_variance: float | Tensor
     ) -> None:
         owner = type(self).__name__
         self.alpha_eps = alpha_eps
@@ -48,7 +48,7 @@ class Likelihood(ABC):
         owner = type(self).__name__
         return as_concentration(value, name=name, owner=owner, sizes=sizes, allow_zero=allow_zero).double()
 
-    def _latent_gaussian(self, mean: Numbers, variance: Numbers, function: str) -> tuple[Tensor, Tensor]:
+    def _latent_gaussian(self, mean: ArrayInput, variance: ArrayInput, function: str) -> tuple[Tensor, Tensor]:
         """Return mean and variance of the latents (n, l): finite, of one dtype and on one device."""
         if isinstance(mean, Tensor) and isinstance(variance, Tensor) and _are_sound(mean, variance, self.n_latents):
             return mean, variance

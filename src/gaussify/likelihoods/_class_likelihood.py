@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gaussify._typing import no_type_check
-from gaussify._validation import Numbers, as_floats, as_labels, check_count, check_option, check_same_rows
+from gaussify._validation import ArrayInput, as_floats, as_labels, check_count, check_option, check_same_rows
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods._base import Likelihood
 from gaussify.likelihoods._predictive import PredictiveMethod, PredictiveName
@@ -84,7 +84,7 @@ class ClassLikelihood(Likelihood):
         """
         return self._encode_counts(torch.eye(self.n_classes, dtype=torch.float64), target_dtype(self.alpha_eps))
 
-    def encode(self, y: Numbers) -> PseudoTargets:
+    def encode(self, y: ArrayInput) -> PseudoTargets:
         """Return the Gaussian observations of the latents that replace the labels ``y``, (n, n_latents).
 
         Parameters
@@ -99,7 +99,7 @@ class ClassLikelihood(Likelihood):
             return PseudoTargets(mean[labels.to(mean.device)], variance[labels.to(mean.device)])
         return self._encode_counts(labels.double(), target_dtype(self.alpha_eps, y))
 
-    def log_prob(self, latents: Numbers, y: Numbers) -> Tensor:
+    def log_prob(self, latents: ArrayInput, y: ArrayInput) -> Tensor:
         """Return the exact log-probability of labels or counts ``y`` given ``latents`` (..., n, n_latents).
 
         For counts it is the sum over their labels, without the multinomial coefficient, which is constant in the
@@ -110,7 +110,7 @@ class ClassLikelihood(Likelihood):
         counts = self._counts(y, latents, "log_prob", name="latents")
         return self._log_prob_of_counts(latents, counts)
 
-    def expected_log_prob(self, mean: Numbers, variance: Numbers, y: Numbers) -> Tensor:
+    def expected_log_prob(self, mean: ArrayInput, variance: ArrayInput, y: ArrayInput) -> Tensor:
         """Return the expectation of ``log_prob`` under independent Gaussian latents, (n,).
 
         It is deterministic, and differentiable by ``mean`` and ``variance``. Variational bounds on the exact model use
@@ -124,8 +124,8 @@ class ClassLikelihood(Likelihood):
     @no_type_check
     def predict_proba(
         self,
-        mean: Numbers,
-        variance: Numbers,
+        mean: ArrayInput,
+        variance: ArrayInput,
         method: PredictiveName | PredictiveMethod = "quadrature",
         *,
         n_samples: int = 256,
@@ -152,7 +152,7 @@ class ClassLikelihood(Likelihood):
         return self._probs(*self._latent_gaussian(mean, variance, "predict_proba"), chosen, n_samples, seed)
 
     @abstractmethod
-    def predict_uncertainty(self, mean: Numbers, variance: Numbers) -> ProbabilityUncertainty:
+    def predict_uncertainty(self, mean: ArrayInput, variance: ArrayInput) -> ProbabilityUncertainty:
         """Return the standard deviation of each probability and the split of the predictive entropy."""
 
     @abstractmethod
@@ -173,7 +173,7 @@ class ClassLikelihood(Likelihood):
             targets = self._match_counts(counts)
         return PseudoTargets(*(tensor.to(dtype) for tensor in targets))
 
-    def _labels_or_counts(self, y: Numbers, function: str) -> Tensor:
+    def _labels_or_counts(self, y: ArrayInput, function: str) -> Tensor:
         """Return labels (n,) or counts (n, n_classes)."""
         if not hasattr(y, "shape"):
             y = as_floats(y, name="y", owner=self._owner(function))
@@ -187,7 +187,7 @@ class ClassLikelihood(Likelihood):
             )
         return as_floats(y, name="y", owner=self._owner(function), columns=self.n_classes, minimum=0.0)
 
-    def _counts(self, y: Numbers, like: Tensor, function: str, *, name: str) -> Tensor:
+    def _counts(self, y: ArrayInput, like: Tensor, function: str, *, name: str) -> Tensor:
         """Return counts (n, n_classes) for the rows of ``like``, the argument called ``name``."""
         y = self._labels_or_counts(y, function)
         check_same_rows(self._owner(function), **{name: like.movedim(-2, 0), "y": y})

@@ -10,7 +10,7 @@ from torch.nn.functional import logsigmoid
 
 from gaussify._numerics import cover, softplus_moment
 from gaussify._typing import no_type_check
-from gaussify._validation import Numbers, as_floats, as_whole_counts, check_count, check_same_rows
+from gaussify._validation import ArrayInput, as_floats, as_whole_counts, check_count, check_same_rows
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods._base import BETA_METHODS, Likelihood
 from gaussify.likelihoods._targets import LikelihoodMethod, LikelihoodMethodName, PseudoTargets, target_dtype
@@ -63,10 +63,10 @@ class CountLikelihood(Likelihood):
         """Return the latent at which likelihood times Gaussian is largest."""
 
     @abstractmethod
-    def _counts_and_sizes(self, y: Numbers, size: Numbers, function: str) -> tuple[Tensor, Tensor]:
+    def _counts_and_sizes(self, y: ArrayInput, size: ArrayInput, function: str) -> tuple[Tensor, Tensor]:
         """Return counts and sizes (n,), checked, in float64."""
 
-    def _encode(self, y: Numbers, size: Numbers) -> PseudoTargets:
+    def _encode(self, y: ArrayInput, size: ArrayInput) -> PseudoTargets:
         counts, sizes = self._counts_and_sizes(y, size, "encode")
         if self.method is LikelihoodMethod.GAUSS:
             targets = self._regression_mean(counts, sizes), self.label_variance.double() / sizes
@@ -76,13 +76,13 @@ class CountLikelihood(Likelihood):
         dtype = target_dtype(self.alpha_eps, y)
         return PseudoTargets(*(tensor[:, None].to(dtype) for tensor in targets))
 
-    def _exact_log_prob(self, latents: Numbers, y: Numbers, size: Numbers) -> Tensor:
+    def _exact_log_prob(self, latents: ArrayInput, y: ArrayInput, size: ArrayInput) -> Tensor:
         latents = as_floats(latents, name="latents", owner=self._owner("log_prob"), columns=1, min_ndim=2)
         y, size = self._counts_and_sizes(y, size, "log_prob")
         check_same_rows(self._owner("log_prob"), latents=latents.movedim(-2, 0), y=y)
         return self._log_prob(latents[..., 0].double(), y, size).to(latents.dtype)
 
-    def _predictive_log_prob(self, mean: Numbers, variance: Numbers, y: Numbers, size: Numbers) -> Tensor:
+    def _predictive_log_prob(self, mean: ArrayInput, variance: ArrayInput, y: ArrayInput, size: ArrayInput) -> Tensor:
         mean, variance = self._latent_gaussian(mean, variance, "predict_log_prob")
         y, size = self._counts_and_sizes(y, size, "predict_log_prob")
         check_same_rows(self._owner("predict_log_prob"), mean=mean, y=y)
@@ -119,12 +119,12 @@ class CountLikelihood(Likelihood):
         log_prob = torch.logsumexp(log_joint(nodes) + log_weights, 0)
         return torch.where(certain, self._log_prob(mean, y, size), log_prob)
 
-    def _latent_gaussian(self, mean: Numbers, variance: Numbers, function: str) -> tuple[Tensor, Tensor]:
+    def _latent_gaussian(self, mean: ArrayInput, variance: ArrayInput, function: str) -> tuple[Tensor, Tensor]:
         """Return mean and variance of the only latent, (n,)."""
         mean, variance = super()._latent_gaussian(mean, variance, function)
         return mean[:, 0], variance[:, 0]
 
-    def _sizes(self, size: Numbers, n: int, function: str) -> Tensor:
+    def _sizes(self, size: ArrayInput, n: int, function: str) -> Tensor:
         """Return one size for each row, from a number or a vector."""
         owner = self._owner(function)
         size = as_floats(size, name=self._size_name, owner=owner)
@@ -187,15 +187,17 @@ class PoissonLikelihood(CountLikelihood):
     def _prior(self) -> tuple[Tensor, Tensor]:
         return self._concentration("alpha_eps"), self._concentration("beta_eps", allow_zero=True)
 
-    def encode(self, y: Numbers, exposure: Numbers = 1.0) -> PseudoTargets:
+    def encode(self, y: ArrayInput, exposure: ArrayInput = 1.0) -> PseudoTargets:
         """Return the Gaussian observations of the log-rate, (n, 1), for counts ``y`` (n,) during ``exposure``."""
         return self._encode(y, exposure)
 
-    def log_prob(self, latents: Numbers, y: Numbers, exposure: Numbers = 1.0) -> Tensor:
+    def log_prob(self, latents: ArrayInput, y: ArrayInput, exposure: ArrayInput = 1.0) -> Tensor:
         """Return the exact log-probability of the counts given log-rates ``latents`` (..., n, 1)."""
         return self._exact_log_prob(latents, y, exposure)
 
-    def expected_log_prob(self, mean: Numbers, variance: Numbers, y: Numbers, exposure: Numbers = 1.0) -> Tensor:
+    def expected_log_prob(
+        self, mean: ArrayInput, variance: ArrayInput, y: ArrayInput, exposure: ArrayInput = 1.0
+    ) -> Tensor:
         r"""Return the expectation of ``log_prob`` under a Gaussian log-rate, (n,).
 
         .. math:: y(m + \log e) - e\,\exp(m + v/2) - \log y!
@@ -207,22 +209,26 @@ class PoissonLikelihood(CountLikelihood):
         value = y * (m + torch.log(exposure)) - exposure * torch.exp(m + 0.5 * v) - torch.lgamma(y + 1.0)
         return value.to(mean.dtype)
 
-    def predict_mean(self, mean: Numbers, variance: Numbers, exposure: Numbers = 1.0) -> Tensor:
+    def predict_mean(self, mean: ArrayInput, variance: ArrayInput, exposure: ArrayInput = 1.0) -> Tensor:
         r"""Return the expected count, :math:`e\,\exp(m + v/2)`, (n,)."""
         mean, variance = self._latent_gaussian(mean, variance, "predict_mean")
         return self._exposures(exposure, mean, "predict_mean") * torch.exp(mean + 0.5 * variance)
 
-    def predict_proba(self, mean: Numbers, variance: Numbers, *, max_count: int, exposure: Numbers = 1.0) -> Tensor:
+    def predict_proba(
+        self, mean: ArrayInput, variance: ArrayInput, *, max_count: int, exposure: ArrayInput = 1.0
+    ) -> Tensor:
         """Return the probability of each count 0, 1, ..., ``max_count``, (n, max_count + 1), without a graph."""
         max_count = check_count(max_count, name="max_count", owner=self._owner("predict_proba"), minimum=0)
         mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
         return self._predictive_probs(mean, variance, self._exposures(exposure, mean, "predict_proba"), max_count)
 
-    def predict_log_prob(self, mean: Numbers, variance: Numbers, y: Numbers, exposure: Numbers = 1.0) -> Tensor:
+    def predict_log_prob(
+        self, mean: ArrayInput, variance: ArrayInput, y: ArrayInput, exposure: ArrayInput = 1.0
+    ) -> Tensor:
         """Return the logarithm of the predictive probability of each count, (n,), without a graph."""
         return self._predictive_log_prob(mean, variance, y, exposure)
 
-    def _exposures(self, exposure: Numbers, mean: Tensor, function: str) -> Tensor:
+    def _exposures(self, exposure: ArrayInput, mean: Tensor, function: str) -> Tensor:
         sizes = self._sizes(exposure, mean.shape[0], function)
         if not bool((sizes > 0).all()):
             raise InvalidArgumentError(
@@ -230,7 +236,7 @@ class PoissonLikelihood(CountLikelihood):
             )
         return sizes.to(mean)
 
-    def _counts_and_sizes(self, y: Numbers, size: Numbers, function: str) -> tuple[Tensor, Tensor]:
+    def _counts_and_sizes(self, y: ArrayInput, size: ArrayInput, function: str) -> tuple[Tensor, Tensor]:
         counts = as_whole_counts(y, name="y", owner=self._owner(function)).double()
         return counts, self._exposures(size, counts, function)
 
@@ -302,15 +308,15 @@ class BinomialLikelihood(CountLikelihood):
             "alpha_eps" if self.beta_eps is None else "beta_eps"
         )
 
-    def encode(self, y: Numbers, n_trials: Numbers) -> PseudoTargets:
+    def encode(self, y: ArrayInput, n_trials: ArrayInput) -> PseudoTargets:
         """Return the Gaussian observations of the logit, (n, 1), for ``y`` (n,) successes of ``n_trials``."""
         return self._encode(y, n_trials)
 
-    def log_prob(self, latents: Numbers, y: Numbers, n_trials: Numbers) -> Tensor:
+    def log_prob(self, latents: ArrayInput, y: ArrayInput, n_trials: ArrayInput) -> Tensor:
         """Return the exact log-probability of the successes given logits ``latents`` (..., n, 1)."""
         return self._exact_log_prob(latents, y, n_trials)
 
-    def expected_log_prob(self, mean: Numbers, variance: Numbers, y: Numbers, n_trials: Numbers) -> Tensor:
+    def expected_log_prob(self, mean: ArrayInput, variance: ArrayInput, y: ArrayInput, n_trials: ArrayInput) -> Tensor:
         r"""Return the expectation of ``log_prob`` under a Gaussian logit, (n,).
 
         .. math:: \log\binom{n}{y} + y m - n\,\mathbb{E}\log(1 + e^f)
@@ -322,12 +328,12 @@ class BinomialLikelihood(CountLikelihood):
         value = _log_binomial(n_trials, y) + y * m - n_trials * softplus_moment(0, m, v)
         return value.to(mean.dtype)
 
-    def predict_mean(self, mean: Numbers, variance: Numbers, n_trials: Numbers = 1) -> Tensor:
+    def predict_mean(self, mean: ArrayInput, variance: ArrayInput, n_trials: ArrayInput = 1) -> Tensor:
         r"""Return the expected number of successes, :math:`n\,\mathbb{E}[\sigma(f)]`, (n,)."""
         mean, variance = self._latent_gaussian(mean, variance, "predict_mean")
         return self._trials(n_trials, mean, "predict_mean") * softplus_moment(1, mean, variance)
 
-    def predict_proba(self, mean: Numbers, variance: Numbers, *, n_trials: Numbers) -> Tensor:
+    def predict_proba(self, mean: ArrayInput, variance: ArrayInput, *, n_trials: ArrayInput) -> Tensor:
         """Return the probability of 0, 1, ... successes, (n, max(n_trials) + 1); zero for more than a row's trials."""
         mean, variance = self._latent_gaussian(mean, variance, "predict_proba")
         trials = self._trials(n_trials, mean, "predict_proba")
@@ -336,15 +342,15 @@ class BinomialLikelihood(CountLikelihood):
         probs = self._predictive_probs(mean, variance, trials, most)
         return torch.where(torch.arange(most + 1, device=mean.device) <= trials[:, None], probs, 0.0)
 
-    def predict_log_prob(self, mean: Numbers, variance: Numbers, y: Numbers, n_trials: Numbers) -> Tensor:
+    def predict_log_prob(self, mean: ArrayInput, variance: ArrayInput, y: ArrayInput, n_trials: ArrayInput) -> Tensor:
         """Return the logarithm of the predictive probability of each number of successes, (n,), without a graph."""
         return self._predictive_log_prob(mean, variance, y, n_trials)
 
-    def _trials(self, n_trials: Numbers, mean: Tensor, function: str) -> Tensor:
+    def _trials(self, n_trials: ArrayInput, mean: Tensor, function: str) -> Tensor:
         sizes = self._sizes(n_trials, mean.shape[0], function)
         return as_whole_counts(sizes, name="n_trials", owner=self._owner(function)).to(mean)
 
-    def _counts_and_sizes(self, y: Numbers, size: Numbers, function: str) -> tuple[Tensor, Tensor]:
+    def _counts_and_sizes(self, y: ArrayInput, size: ArrayInput, function: str) -> tuple[Tensor, Tensor]:
         counts = as_whole_counts(y, name="y", owner=self._owner(function)).double()
         trials = self._trials(size, counts, function)
         if bool((counts > trials).any()):

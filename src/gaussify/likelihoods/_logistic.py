@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from gaussify._numerics import expected_sigmoid, softplus_moment
 from gaussify._typing import no_type_check
-from gaussify._validation import Numbers
+from gaussify._validation import ArrayInput
 from gaussify.likelihoods._base import BETA_METHODS
 from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty, entropy_split
 from gaussify.likelihoods._predictive import PredictiveMethod, logistic_probs
@@ -70,7 +70,7 @@ class LogisticLikelihood(ClassLikelihood):
     def _beta(self) -> Tensor:
         return self._concentration("alpha_eps" if self.beta_eps is None else "beta_eps")
 
-    def predict_uncertainty(self, mean: Numbers, variance: Numbers) -> ProbabilityUncertainty:
+    def predict_uncertainty(self, mean: ArrayInput, variance: ArrayInput) -> ProbabilityUncertainty:
         r"""Return the standard deviation of the probabilities and the split of the predictive entropy, without a graph.
 
         The entropy of a label is :math:`H(p) = \zeta(f) - f\sigma(f)`, with :math:`\zeta` the softplus. So by Stein's

@@ -8,7 +8,7 @@ from torch.distributions import Dirichlet
 
 from gaussify._numerics import expected_logsumexp, expected_softmax_row, softmax_uncertainty
 from gaussify._typing import no_type_check
-from gaussify._validation import Numbers, check_count
+from gaussify._validation import ArrayInput, check_count
 from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty, entropy_split
 from gaussify.likelihoods._predictive import PredictiveMethod, softmax_probs
 from gaussify.likelihoods._targets import LikelihoodMethod, LikelihoodMethodName, PseudoTargets
@@ -56,7 +56,7 @@ class SoftmaxLikelihood(ClassLikelihood):
     def __init__(
         self,
         n_classes: int,
-        alpha_eps: Numbers = 0.1,
+        alpha_eps: ArrayInput = 0.1,
         method: LikelihoodMethodName | LikelihoodMethod = "variational",
         *,
         label_variance: float | Tensor = 1.0,
@@ -68,7 +68,7 @@ class SoftmaxLikelihood(ClassLikelihood):
     def _alpha(self) -> Tensor:
         return self._concentration("alpha_eps", sizes=(self.n_classes,))
 
-    def predict_uncertainty(self, mean: Numbers, variance: Numbers) -> ProbabilityUncertainty:
+    def predict_uncertainty(self, mean: ArrayInput, variance: ArrayInput) -> ProbabilityUncertainty:
         r"""Return the standard deviation of each probability and the split of the predictive entropy, without a graph.
 
         Variances of probabilities are accurate to 1e-7, so standard deviations are to 3e-4 at worst.

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._validation import Numbers, float_dtype
+from gaussify._validation import ArrayInput, float_dtype
 
 LikelihoodMethodName = Literal["variational", "moment", "laplace", "moment-ori", "gauss"]
 """Names of the members of :class:`LikelihoodMethod`."""
@@ -75,7 +75,7 @@ class LikelihoodMethod(StrEnum):
     """Least squares on the labels themselves, with one variance for all; the paper's baseline."""
 
 
-def target_dtype(alpha_eps: Numbers, y: Numbers | None = None) -> torch.dtype:
+def target_dtype(alpha_eps: ArrayInput, y: ArrayInput | None = None) -> torch.dtype:
     """Return the dtype of targets: that of a tensor ``alpha_eps``, else of fractional ``y``, else torch's default."""
     of_alpha = float_dtype(alpha_eps) if isinstance(alpha_eps, Tensor) else None
     of_labels = None if y is None else float_dtype(y)
