@@ -209,10 +209,10 @@ class StreamingClassifier(CheckedClassifier):
             raise InvalidArgumentError(f"{owner} was given the label {unknown!s}, of which no row was learnt.")
         return index
 
-    def _check_mergeable(self, other: "StreamingClassifier", **further: tuple[object, object]) -> None:
+    def _check_mergeable(self, other: "StreamingClassifier", **further: tuple[object, ...]) -> None:
         """Raise an error unless both models agree in features, labels and all ``further`` pairs; None is unknown."""
         names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
-        both: dict[str, tuple[object, object]] = {
+        both: dict[str, tuple[object, ...]] = {
             "number of features": (self.n_features_in_, other.n_features_in_),
             "names of features": (names[0], names[1]) if all(names) else (None, None),
             "type of labels": (_label_type(self), _label_type(other)),
