@@ -271,8 +271,8 @@ def _check_kind(X: Any, owner: str) -> None:
 def _check_size(X: Floats, owner: str) -> None:
     if not np.abs(X).max() < _LARGEST:
         raise InvalidArgumentError(
-            f"'X' of {owner} must lie within ±{_LARGEST:g}, as squares are summed; got {np.abs(X).max():g}. Rescale "
-            "that column."
+            f"'X' of {owner} is too large for sums of squares: it must lie within ±{_LARGEST:g}; got "
+            f"{np.abs(X).max():g}. Rescale that column."
         )
 
 
