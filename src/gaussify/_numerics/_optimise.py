@@ -23,7 +23,7 @@ _NO_VALUE = (
 )
 _RATE, _DECAY = 0.02, 0.1  # learning rate of Adam, and the factor by which it shrinks over a search
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam, as usual
-_RADIUS = 2.0  # a search that begins anew stays this close to the best parameters so far
+_RADIUS = 2.0  # a search that starts again stays this close to the best parameters so far
 
 
 class SearchReport(NamedTuple):
@@ -60,7 +60,7 @@ def maximise(
 ) -> SearchReport:
     """Move parameters to a maximum of the objective by L-BFGS, and return a report.
 
-    If the objective has no finite value at some point, or a matrix no Cholesky factor, the search begins anew from the
+    If the objective has no finite value at some point, or a matrix no Cholesky factor, the search starts again from the
     best parameters so far, with an empty memory and shorter steps. At the end, the best parameters of all are set. One
     warning announces all jitter.
 

@@ -124,7 +124,7 @@ def check_sha256(content: bytes, expected: str, *, name: str) -> None:
 
 
 def damaged(name: str, reason: str) -> DatasetError:
-    """Return the error for a file that is not what it should be."""
+    """Return the error for a file with wrong content."""
     return DatasetError(
         f"{name} is truncated or not the right file: {reason}; remove it if it was kept, and download it again."
     )

@@ -1,6 +1,6 @@
 """Gaussian posteriors of the latents, in closed form.
 
-Read ``_statistics.py`` first (what rows add up to), then ``_gaussian.py`` (from statistics to the posterior). The other
+Read ``_statistics.py`` first (sums over rows), then ``_gaussian.py`` (from statistics to the posterior). The other
 files serve streams (``_accumulator.py``, ``_row.py``, ``_carried.py``) and choices without refitting
 (``_leave_one_out.py``, ``_prior_scale.py``).
 """

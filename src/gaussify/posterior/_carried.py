@@ -14,7 +14,7 @@ _ELEMENTS = 1 << 22  # covariances that are computed at a time
 
 
 class CarriedLatents:
-    r"""Mean and variance of the latents of fixed rows: an update costs n d, where computing them anew costs n d².
+    r"""Mean and variance of the latents of fixed rows: an update costs n d, where computing them again costs n d².
 
     When weights of mean m and covariance C observe y with variance v at features :math:`\phi`, the latents of rows
     with features :math:`\Phi` change by
@@ -72,7 +72,7 @@ class CarriedLatents:
             pass
 
     def stages(self, observations: Sequence[Observation]) -> Iterator[None]:
-        """Update the latents likewise, and yield after each observation; features are read once for many of them."""
+        """Update the latents by observations, and yield after each; features are read once for many observations."""
         n_latents, n = self._mean.shape
         size = max(1, _ELEMENTS // max(1, n * n_latents))
         for first in range(0, len(observations), size):
@@ -89,7 +89,7 @@ class CarriedLatents:
 
     @property
     def is_worn(self) -> bool:
-        """Whether a variance has become so small that rounding errors matter, and latents should be computed anew."""
+        """Whether a variance has become so small that rounding errors matter, and latents should be computed again."""
         return bool((self._variance < _WORN * self._first).any())
 
     def covariance_with(self, gain: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "n k"]:

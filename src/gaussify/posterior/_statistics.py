@@ -191,8 +191,8 @@ def without_rows(statistics: ClassStatistics, own: ClassStatistics) -> ClassStat
         short[c] = bool(smallest < -1e-7 * (1.0 + before[c].max()))
     if bool(short.any()):
         raise InvalidArgumentError(
-            "unlearn was given rows that were not learnt: the statistics of what remains of class number "
-            f"{int(short.nonzero()[0])} are not those of any rows. Give only rows (and weights) that were learnt."
+            "unlearn was given rows that were not learnt: without them, the statistics of class number "
+            f"{int(short.nonzero()[0])} would be those of no possible rows. Give rows with the weights they had."
         )
     for tensor in vars(rest).values():
         tensor[gone] = 0.0  # rounding errors
