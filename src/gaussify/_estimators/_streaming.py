@@ -122,7 +122,7 @@ class CheckedClassifier(ClassifierMixin, BaseEstimator):
             sample_weight = weight.double().expand(len(X)).numpy()
         return X, y, sample_weight
 
-    def _is_plain(self, X: Any) -> bool:
+    def _is_plain(self, X: object) -> bool:
         """Return True if X needs none of scikit-learn's conversions, which take longer than learning from a row."""
         return (
             type(X) is np.ndarray
@@ -261,7 +261,7 @@ class unchanged_on_error:
             self._attributes.update(self._before)
 
 
-def _check_kind(X: Any, owner: str) -> None:
+def _check_kind(X: object, owner: str) -> None:
     """Raise an error for dates and text, which NumPy would convert to numbers."""
     dtype = getattr(X, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "mMSUT":

@@ -199,7 +199,7 @@ class _ExpectedLogsumexp(Function):
         return grad[:, None] * probs, 0.5 * grad[:, None] * slope
 
 
-class _Rule(NamedTuple):
+class _Quadrature(NamedTuple):
     """Quadrature over the distribution of the maximum, for n rows, g nodes and c classes."""
 
     z: Tensor  # (n, g)
@@ -213,31 +213,31 @@ class _Rule(NamedTuple):
         return [torch.einsum("ng,ncg->nc", self.weight, integrand) for integrand in integrands]
 
 
-def _probs(rule: _Rule) -> tuple[Tensor]:
-    (probs,) = rule.integrate(rule.rate)
+def _probs(quadrature: _Quadrature) -> tuple[Tensor]:
+    (probs,) = quadrature.integrate(quadrature.rate)
     return (probs,)
 
 
-def _moments(rule: _Rule) -> tuple[Tensor, Tensor, Tensor]:
+def _moments(quadrature: _Quadrature) -> tuple[Tensor, Tensor, Tensor]:
     """Return expected softmax, expected p(1 - p), and expected log-sum-exp less the largest mean (n, 1)."""
-    total = rule.total_rate[:, None]
-    probs, slope = rule.integrate(rule.rate, rule.rate * (total - rule.rate))
-    (value,) = rule.integrate((rule.z + rule.log_hazard)[:, None] * total)
+    total = quadrature.total_rate[:, None]
+    probs, slope = quadrature.integrate(quadrature.rate, quadrature.rate * (total - quadrature.rate))
+    (value,) = quadrature.integrate((quadrature.z + quadrature.log_hazard)[:, None] * total)
     return probs, slope, value
 
 
-def _pull_back(rule: _Rule, grad: Tensor) -> tuple[Tensor, Tensor]:
+def _pull_back(quadrature: _Quadrature, grad: Tensor) -> tuple[Tensor, Tensor]:
     r"""Return the vector-Jacobian product of the expected softmax with the gradient :math:`h`.
 
     .. math::
         \partial_{m_j} = \int r_j\,(h_j R - \textstyle\sum_k h_k r_k)\, W\, dz, \qquad
         \partial_{v_j} = -\tfrac12 \int \frac{F_j''}{F_j}\,(h_j R - \textstyle\sum_k h_k r_k)\, W\, dz
     """
-    assert rule.rate_slope is not None
-    against = grad[..., None] * rule.total_rate[:, None]
-    against = against - torch.einsum("nk,nkg->ng", grad, rule.rate)[:, None]
-    second = rule.rate_slope + rule.rate.square()  # F'' / F
-    grad_mean, grad_variance = rule.integrate(rule.rate * against, second * against)
+    assert quadrature.rate_slope is not None
+    against = grad[..., None] * quadrature.total_rate[:, None]
+    against = against - torch.einsum("nk,nkg->ng", grad, quadrature.rate)[:, None]
+    second = quadrature.rate_slope + quadrature.rate.square()  # F'' / F
+    grad_mean, grad_variance = quadrature.integrate(quadrature.rate * against, second * against)
     return grad_mean, -0.5 * grad_variance
 
 
@@ -279,8 +279,8 @@ def _place_panels(panels: Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, 
     return z, (half * weights).flatten(1) * torch.exp(distance)
 
 
-def _evaluate(z: Tensor, weights: Tensor, mean: Tensor, scale: Tensor, *, curvature: bool) -> _Rule:
-    """Return the rule with the integrands at nodes ``z`` (n, g)."""
+def _evaluate(z: Tensor, weights: Tensor, mean: Tensor, scale: Tensor, *, curvature: bool) -> _Quadrature:
+    """Return the quadrature with nodes ``z`` (n, g), for Gaussians plus Gumbel noise."""
     double_log = double_log_cdf(z, mean, scale, curvature=curvature)
     hazard = torch.exp(-double_log.value)  # -log F_j
     rate = hazard * double_log.slope
@@ -290,7 +290,7 @@ def _evaluate(z: Tensor, weights: Tensor, mean: Tensor, scale: Tensor, *, curvat
     return _normalised(z, weights, hazard.sum(1), rate, rate_slope)
 
 
-def _evaluate_slender(mean: Tensor, scale: Tensor, *, curvature: bool) -> _Rule:
+def _evaluate_slender(mean: Tensor, scale: Tensor, *, curvature: bool) -> _Quadrature:
     r"""Return the same at the nodes of the Laguerre-Hermite rule, which needs no table.
 
     With :math:`M = \mathbb{E}[a_j^2 e^{-w a_j}]`, :math:`r_j' = w^2 M / F_j - r_j - r_j^2`.
@@ -309,11 +309,11 @@ def _evaluate_slender(mean: Tensor, scale: Tensor, *, curvature: bool) -> _Rule:
     return _normalised(z, weights / w, -cdf.log().sum(1), rate, rate_slope)
 
 
-def _normalised(z: Tensor, weights: Tensor, sum_hazard: Tensor, rate: Tensor, rate_slope: Tensor | None) -> _Rule:
+def _normalised(z: Tensor, weights: Tensor, sum_hazard: Tensor, rate: Tensor, rate_slope: Tensor | None) -> _Quadrature:
     total_rate = rate.sum(1)
     weight = weights * torch.exp(-sum_hazard)
     weight = weight / (weight * total_rate).sum(-1, keepdim=True)  # so that zero variance gives the softmax exactly
-    return _Rule(z, weight, torch.log(sum_hazard), rate, rate_slope, total_rate)
+    return _Quadrature(z, weight, torch.log(sum_hazard), rate, rate_slope, total_rate)
 
 
 def _crossing(increasing: Tensor, value: float | Tensor) -> Tensor:

@@ -37,8 +37,6 @@ from gaussify._numerics._softmax_rule import (
     narrow_bracket,
 )
 
-_FARTHEST = FARTHEST[torch.float64]
-
 
 def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
     """Return the expectation of the softmax for one row of float64 latents, without checks.
@@ -52,7 +50,7 @@ def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarr
         difference, total = float(mean[1] - mean[0]), float(variance[0] + variance[1])
         return np.array([expected_sigmoid(-difference, total), expected_sigmoid(difference, total)])
     top, widest = mean.max(), variance.max()
-    mean, scale = np.maximum(mean, top - _FARTHEST) - top, np.sqrt(variance)
+    mean, scale = np.maximum(mean, top - FARTHEST[torch.float64]) - top, np.sqrt(variance)
     if widest < SLENDER_LIMIT**2:
         return _slender_row(mean, scale)
     latents = _Latents.of(mean, scale)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from gaussify._numerics._gram import suits_numpy
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
+
+_Result = TypeVar("_Result")
 
 Map = Callable[..., Iterator[Any]]
 """A function like the built-in ``map``: it yields results in the order of the items."""
@@ -54,12 +56,12 @@ def worker_threads() -> Iterator[Map]:
 
 
 def _in_order(
-    pool: ThreadPoolExecutor, n_waiting: int, function: Callable[..., Any], items: list[tuple[Any, ...]]
-) -> Iterator[Any]:
+    pool: ThreadPoolExecutor, n_waiting: int, function: Callable[..., _Result], items: list[tuple[object, ...]]
+) -> Iterator[_Result]:
     if len(items) == 1:
         yield function(*items[0])
         return
-    waiting: deque[Future[Any]] = deque()
+    waiting: deque[Future[_Result]] = deque()
     for item in items:
         waiting.append(_submit(pool, function, item))
         if len(waiting) == n_waiting:
@@ -68,11 +70,11 @@ def _in_order(
         yield waiting.popleft().result()
 
 
-def _submit(pool: ThreadPoolExecutor, function: Callable[..., Any], item: tuple[Any, ...]) -> Future[Any]:
+def _submit(pool: ThreadPoolExecutor, function: Callable[..., _Result], item: tuple[object, ...]) -> Future[_Result]:
     try:
         return pool.submit(copy_context().run, function, *item)
     except RuntimeError:  # the main thread has ended, and with it all pools: compute here
-        done: Future[Any] = Future()
+        done: Future[_Result] = Future()
         done.set_result(function(*item))
         return done
 
