@@ -81,8 +81,11 @@ def rough_double_log_cdf(
 def _locate(z: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the places of points in the table.
 
-    These are the cells of x for a unit of z (n, c, 1), the place within a cell of x and its index (n, c, g), and the
-    row of kappa, with a fraction, and its index (n, c, 1).
+    They are, in this order,
+
+    * the number of cells of x in a unit of z, (n, c, 1);
+    * the place within a cell of x, and the index of that cell, (n, c, g) each;
+    * the row of kappa, with a fraction and rounded down, (n, c, 1) each.
     """
     mean, scale = mean[..., None], scale[..., None]
     kappa = 1.0 / (1.0 + scale)

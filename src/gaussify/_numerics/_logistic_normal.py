@@ -16,8 +16,8 @@ Two trapezoidal rules, which converge exponentially, share the work (:math:`s = 
   :math:`E_1 = \mathbb{E}_l\,\Phi((m - l) / s)`, whose integrand is smooth on the scale of :math:`s`. Away from the
   tails, a Gaussian rule with fewer nodes is enough for :math:`E_1`.
 
-Class probabilities need :math:`E_1` alone. For ``s <= 4`` it takes a fifth of those nodes: the error that the nearest
-poles cause in the first rule is known in closed form, the next poles are three times as far away, and nodes on both
+Class probabilities need :math:`E_1` alone. For ``s <= 4`` it takes a fifth of those nodes. The error that the nearest
+poles cause in the first rule is known in closed form, and the next poles are three times as far away. Nodes on both
 sides of the mean share their exponential.
 """
 

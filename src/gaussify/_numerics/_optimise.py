@@ -60,9 +60,9 @@ def maximise(
 ) -> SearchReport:
     """Move parameters to a maximum of the objective by L-BFGS, and return a report.
 
-    If the objective has no finite value at some point, or a matrix no Cholesky factor, the search starts again from the
-    best parameters so far, with an empty memory and shorter steps. At the end, the best parameters of all are set. One
-    warning announces all jitter.
+    At some points the objective may have no finite value, or a matrix no Cholesky factor. The search then starts again
+    from the best parameters so far, with an empty memory and shorter steps. At the end, the best parameters of all are
+    set, and one warning announces all jitter.
 
     Parameters
     ----------
@@ -173,9 +173,9 @@ def climb(
     """Move parameters uphill by Adam, with an objective of other samples in each step, and report after each round.
 
     After each round, the objective over all samples is evaluated. If the round did not raise it, the round is undone
-    and the search ends. It also ends when a round gains less than ``tol``. If the objective of a step has no finite
-    value, or a matrix no Cholesky factor, the search continues with shorter steps from the last parameters that had
-    one; if that fails several times in a row, it ends with this round.
+    and the search ends. It also ends when a round gains less than ``tol``. In some steps the objective may have no
+    finite value, or a matrix no Cholesky factor. The search then continues with shorter steps from the last parameters
+    that had one. If that fails several times in a row, it ends with this round.
 
     Parameters
     ----------

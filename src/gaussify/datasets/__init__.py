@@ -1,7 +1,7 @@
 """Data sets by name, checked and cached, and artificial data.
 
-Read ``_load.py`` first: ``load`` knows every name. ``_files.py`` finds, downloads and checks files; ``_tables.py``,
-``_images.py`` and ``_text.py`` parse them; ``_generators.py`` draws artificial data.
+Read ``_load.py`` first: ``load`` knows every name. ``_files.py`` finds, downloads and checks files, which
+``_tables.py``, ``_images.py`` and ``_text.py`` parse. ``_generators.py`` draws artificial data.
 """
 
 from gaussify.datasets._files import DatasetError, cache_folder

@@ -197,7 +197,7 @@ class ClassLikelihood(Likelihood):
 
 
 def entropy_split(probs: Tensor, variance: Tensor, aleatoric: Tensor, dtype: torch.dtype) -> ProbabilityUncertainty:
-    r"""Assemble the uncertainty from :math:`\mathbb{E}[p]`, :math:`\mathrm{Var}[p]` and :math:`\mathbb{E}[H(p)]`.
+    r"""Return the uncertainty, from :math:`\mathbb{E}[p]`, :math:`\mathrm{Var}[p]` and :math:`\mathbb{E}[H(p)]`.
 
     Rounding errors are clamped: variances and entropies are at least zero, and the expected entropy is at most the
     entropy of the expectation.

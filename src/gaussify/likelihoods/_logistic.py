@@ -104,5 +104,5 @@ class LogisticLikelihood(ClassLikelihood):
         return counts[:, 1] * latents[..., 0] + counts.sum(-1) * logsigmoid(-latents[..., 0])
 
     def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
-        r""":math:`c_1 m - (c_0 + c_1)\,\mathbb{E}\,\zeta(f)`."""
+        r"""Return :math:`c_1 m - (c_0 + c_1)\,\mathbb{E}\,\zeta(f)`."""
         return counts[:, 1] * mean[:, 0] - counts.sum(-1) * softplus_moment(0, mean, variance)[:, 0]

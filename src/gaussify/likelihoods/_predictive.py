@@ -117,7 +117,7 @@ def _mean_field(mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def _bridge(mean: Tensor, variance: Tensor) -> Tensor:
-    r"""Mean of the Dirichlet that the Laplace bridge gives.
+    r"""Return the mean of the Dirichlet that the Laplace bridge gives.
 
     .. math:: \alpha_k = \frac1{v_k}\left(1 - \frac2K + \frac{e^{m_k}}{K^2}\sum_j e^{-m_j}\right)
 

@@ -95,5 +95,5 @@ class SoftmaxLikelihood(ClassLikelihood):
         return (counts * torch.log_softmax(latents, -1)).sum(-1)
 
     def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
-        r""":math:`\sum_k c_k m_k - \left(\sum_k c_k\right)\mathbb{E}\log\sum_j e^{f_j}`."""
+        r"""Return :math:`\sum_k c_k m_k - \left(\sum_k c_k\right)\mathbb{E}\log\sum_j e^{f_j}`."""
         return (counts * mean).sum(-1) - counts.sum(-1) * expected_logsumexp(mean, variance)

@@ -20,14 +20,14 @@ _TOLERANCE = 1e-7  # of relative errors; the last Newton step, taken with a grap
 
 @register_match(Beta, "laplace")
 def _beta_laplace(distribution: Beta) -> Normal:
-    r"""Mode and curvature: :math:`\mathcal{N}(\log(a/b),\; 1/a + 1/b)`."""
+    r"""Return mode and curvature: :math:`\mathcal{N}(\log(a/b),\; 1/a + 1/b)`."""
     a, b = distribution.concentration1, distribution.concentration0
     return Normal(a.log() - b.log(), torch.sqrt(1.0 / a + 1.0 / b))
 
 
 @register_match(Beta, "moment")
 def _beta_moment(distribution: Beta) -> Normal:
-    r"""Difference of two independent log-Gammas: :math:`\mathcal{N}(\Psi(a) - \Psi(b),\; \Psi'(a) + \Psi'(b))`."""
+    r"""Return the moments of a difference of log-Gammas, :math:`\mathcal{N}(\Psi(a) - \Psi(b),\; \Psi'(a) + \Psi'(b))`."""
     a, b = distribution.concentration1, distribution.concentration0
     variance = trigamma(a) + trigamma(b)
     return Normal(torch.digamma(a) - torch.digamma(b), variance.sqrt())
@@ -35,7 +35,7 @@ def _beta_moment(distribution: Beta) -> Normal:
 
 @register_match(Beta, "moment-ori")
 def _beta_moment_ori(distribution: Beta) -> Normal:
-    """Refuse: on the unit interval there is no log-normal to match."""
+    """Raise an error, as no log-normal has the unit interval as its support."""
     raise UnsupportedMatchError(
         "match(Beta, 'moment-ori') is not defined: it fits a log-normal, whose support is the positive reals. "
         "Use 'moment', 'variational' or 'laplace'."
@@ -44,7 +44,7 @@ def _beta_moment_ori(distribution: Beta) -> Normal:
 
 @register_match(Beta, "variational")
 def _beta_variational(distribution: Beta) -> Normal:
-    r"""Minimiser of :math:`-\tfrac12\log\sigma^2 - a\mu + (a + b)\,\mathbb{E}_q\,\zeta(\psi)`, by Newton's method.
+    r"""Return the minimiser of :math:`-\tfrac12\log\sigma^2 - a\mu + (a + b)\,\mathbb{E}_q\,\zeta(\psi)`.
 
     With :math:`E_k` the expectation of :math:`\zeta^{(k)}` under :math:`q`, the gradients vanish where
 
@@ -63,7 +63,7 @@ def _beta_variational(distribution: Beta) -> Normal:
 
 
 def _wanted(a: Tensor, b: Tensor) -> Tensor:
-    r"""Value that :math:`(\mathrm{logit}\,E_1,\; \log\sigma^2 E_2)` must take; logarithms suit every scale of a, b."""
+    r"""Return the value that :math:`(\mathrm{logit}\,E_1,\, \log\sigma^2 E_2)` must take; logarithms suit all scales."""
     return torch.stack([torch.log(a) - torch.log(b), -torch.log(a + b)], -1)
 
 
@@ -94,7 +94,7 @@ def _solve(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _moments_and_jacobian(solution: Tensor) -> tuple[Tensor, Tensor]:
-    r""":math:`(\mathrm{logit}\,E_1,\; \log\sigma^2 E_2)` and its derivative by :math:`(\mu, \log\sigma)`.
+    r"""Return :math:`(\mathrm{logit}\,E_1,\; \log\sigma^2 E_2)` and its derivative by :math:`(\mu, \log\sigma)`.
 
     The heat equation :math:`\partial E_k / \partial\log\sigma = \sigma^2 E_{k+2}` gives the second column.
     """
@@ -111,7 +111,7 @@ def _moments_and_jacobian(solution: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _probit_guess(a: Tensor, b: Tensor) -> Tensor:
-    r"""First guess: the solution with the probit :math:`\Phi(\psi / \tau)`, :math:`\tau^2 = 8/\pi`, as sigmoid.
+    r"""Return the solution for the probit :math:`\Phi(\psi / \tau)`, :math:`\tau^2 = 8/\pi`, in place of the sigmoid.
 
     Then :math:`E_1 = \Phi(c)` with :math:`c = \mu / \sqrt{\sigma^2 + \tau^2}`, and the second equation is
     quadratic in :math:`\sigma^2`.

@@ -18,14 +18,14 @@ from gaussify.matching._registry import match, register_match
 
 @register_match(Gamma, "laplace")  # and Chi2(k), in torch a subclass: Gamma(k/2, 1/2)
 def _gamma_laplace(distribution: Gamma) -> Normal:
-    r"""Mode and curvature of :math:`a\psi - b e^\psi`: :math:`\mathcal{N}(\log(a/b),\; 1/a)`."""
+    r"""Return mode and curvature of :math:`a\psi - b e^\psi`: :math:`\mathcal{N}(\log(a/b),\; 1/a)`."""
     a, b = distribution.concentration, distribution.rate
     return Normal(a.log() - b.log(), a.rsqrt())
 
 
 @register_match(Gamma, "variational")
 def _gamma_variational(distribution: Gamma) -> Normal:
-    r"""Minimiser of :math:`-\tfrac12\log\sigma^2 - a\mu + b e^{\mu + \sigma^2/2}`.
+    r"""Return the minimiser of :math:`-\tfrac12\log\sigma^2 - a\mu + b e^{\mu + \sigma^2/2}`.
 
     The gradients vanish at :math:`\mathcal{N}(\log(a/b) - 1/(2a),\; 1/a)`.
     """
@@ -35,14 +35,14 @@ def _gamma_variational(distribution: Gamma) -> Normal:
 
 @register_match(Gamma, "moment")
 def _gamma_moment(distribution: Gamma) -> Normal:
-    r"""Mean and variance of a log-Gamma: :math:`\mathcal{N}(\Psi(a) - \log b,\; \Psi'(a))`."""
+    r"""Return mean and variance of a log-Gamma: :math:`\mathcal{N}(\Psi(a) - \log b,\; \Psi'(a))`."""
     a, b = distribution.concentration, distribution.rate
     return Normal(torch.digamma(a) - b.log(), trigamma(a).sqrt())
 
 
 @register_match(Gamma, "moment-ori")
 def _gamma_moment_ori(distribution: Gamma) -> Normal:
-    r"""Log-normal with mean :math:`a/b` and variance :math:`a/b^2` (Milios et al., 2018).
+    r"""Return the log-normal with mean :math:`a/b` and variance :math:`a/b^2` (Milios et al., 2018).
 
     .. math:: \sigma^2 = \log(1 + 1/a), \qquad \mu = \log(a/b) - \sigma^2/2
 
@@ -102,7 +102,7 @@ for _method in MatchMethod:
 
 @register_match(InverseGamma, "moment-ori")
 def _inverse_gamma_moment_ori(distribution: InverseGamma) -> Normal:
-    r"""Log-normal with mean :math:`b/(a-1)` and variance :math:`b^2/((a-1)^2(a-2))`, for :math:`a > 2`.
+    r"""Return the log-normal with mean :math:`b/(a-1)` and variance :math:`b^2/((a-1)^2(a-2))`, for :math:`a > 2`.
 
     .. math:: \sigma^2 = \log(1 + 1/(a-2)), \qquad \mu = \log b - \log(a-1) - \sigma^2/2
     """
