@@ -27,7 +27,7 @@ def _beta_laplace(distribution: Beta) -> Normal:
 
 @register_match(Beta, "moment")
 def _beta_moment(distribution: Beta) -> Normal:
-    r"""Return the moments of a difference of log-Gammas, :math:`\mathcal{N}(\Psi(a) - \Psi(b),\; \Psi'(a) + \Psi'(b))`."""
+    r"""Return the moments of a log-Gamma difference: :math:`\mathcal{N}(\Psi(a) - \Psi(b),\; \Psi'(a) + \Psi'(b))`."""
     a, b = distribution.concentration1, distribution.concentration0
     variance = trigamma(a) + trigamma(b)
     return Normal(torch.digamma(a) - torch.digamma(b), variance.sqrt())
@@ -63,7 +63,7 @@ def _beta_variational(distribution: Beta) -> Normal:
 
 
 def _wanted(a: Tensor, b: Tensor) -> Tensor:
-    r"""Return the value that :math:`(\mathrm{logit}\,E_1,\, \log\sigma^2 E_2)` must take; logarithms suit all scales."""
+    r"""Return the value that :math:`(\mathrm{logit}\,E_1,\, \log\sigma^2 E_2)` must take, in logarithms."""
     return torch.stack([torch.log(a) - torch.log(b), -torch.log(a + b)], -1)
 
 
