@@ -1,7 +1,8 @@
 """Bayesian classification as cheap as least squares.
 
 Labels are turned once, in closed form, into Gaussian observations of the logits. From then on, classification is
-Gaussian regression. Read ``matching`` first, then ``likelihoods``, ``posterior`` and ``linear``.
+Gaussian regression. Four files hold the idea: ``matching/_gamma.py``, ``likelihoods/_softmax.py``,
+``posterior/_statistics.py`` and ``posterior/_gaussian.py``.
 """
 
 from importlib import import_module

@@ -15,7 +15,7 @@ where :math:`F_j` is the distribution function of :math:`f_j + g_j`, :math:`W = 
 The last equation holds as :math:`-\log\Lambda(z)` is standard Gumbel under :math:`W`, with mean :math:`\gamma`.
 Derivatives follow from the identities of Bonnet and Price, so nothing is differentiated through the quadrature.
 
-Probabilities are accurate to about 1e-6. The nodes of a row depend on that row only, so neither the batch nor its order
+Probabilities are accurate to 1e-6. The nodes of a row depend on that row only, so neither the batch nor its order
 changes an answer.
 """
 

@@ -1,7 +1,7 @@
 """From labels and counts to Gaussian observations of the latents, and from Gaussian latents to probabilities.
 
-Read ``_class_likelihood.py`` first: it says what a likelihood of class labels can do. ``_softmax.py`` and
-``_logistic.py`` fill it in, ``_count.py`` does the same for counts, and ``_predictive.py`` holds the probabilities.
+Read ``_softmax.py`` first, the likelihood of most models. ``_class_likelihood.py`` is what it shares with
+``_logistic.py``, ``_count.py`` does the same for counts, and ``_predictive.py`` computes the probabilities.
 """
 
 from gaussify.likelihoods._base import BETA_METHODS

@@ -1,6 +1,6 @@
 r"""From independent Gaussian latents to class probabilities, in five ways.
 
-``quadrature``, the default, is accurate to about 1e-6. The others are cheaper or known from the literature, and
+``quadrature``, the default, is accurate to 1e-6. The others are cheaper or known from the literature, and
 ``gaussify reproduce probabilities`` measures their errors.
 """
 
@@ -38,7 +38,7 @@ class PredictiveMethod(StrEnum):
     """
 
     QUADRATURE = "quadrature"
-    """The Gumbel-max integral: deterministic, and accurate to about 1e-6 (in float64, for variances up to 400)."""
+    """The Gumbel-max integral: deterministic, and accurate to 1e-6 for variances up to 400 (in float64)."""
     MONTE_CARLO = "monte-carlo"
     """The paper's average over samples of the latents, drawn with a seed."""
     MEAN_FIELD = "mean-field"
