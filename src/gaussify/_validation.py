@@ -327,5 +327,5 @@ def _refuse(bad: Tensor, values: Tensor, allowed: str) -> None:
 
 def _shown(value: object) -> str:
     """Return a short text for a value of any type."""
-    text = repr(value)
+    text = repr(value.value if isinstance(value, StrEnum) else value)
     return text if len(text) <= 60 else f"{type(value).__name__} {text[:50]}..."
