@@ -32,11 +32,19 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gaussify._numerics import stable_cholesky
+from gaussify._typing import no_type_check
 from gaussify._validation import as_concentration, as_floats, check_count, check_same_rows
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
 from gaussify.gp import GPClassifier
 from gaussify.gp.objectives._passes import factorise
-from gaussify.likelihoods import LikelihoodMethod, PseudoTargets, SoftmaxLikelihood
+from gaussify.likelihoods import (
+    LikelihoodMethod,
+    LikelihoodMethodName,
+    PredictiveMethod,
+    PredictiveName,
+    PseudoTargets,
+    SoftmaxLikelihood,
+)
 from gaussify.posterior import ClassStatistics, natural_parameters
 
 __all__ = ["MatchedClassificationLikelihood", "initialize_from_matched", "scaled_inputs"]
@@ -132,12 +140,13 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
     True
     """
 
+    @no_type_check
     def __init__(
         self,
         targets: Any,
         *,
         n_classes: int,
-        method: str = "variational",
+        method: LikelihoodMethodName | LikelihoodMethod = "variational",
         alpha_eps: Any = 0.1,
         label_variance: float = 1.0,
         learn_additional_noise: bool = False,
@@ -186,7 +195,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
     @property
     def alpha_eps(self) -> Tensor:
         """Concentration of the prior, float64: one, or one per class."""
-        return self._softmax.alpha_eps
+        return torch.as_tensor(self._softmax.alpha_eps)
 
     @property
     def transformed_targets(self) -> Float[Tensor, "c n"]:
@@ -206,8 +215,9 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         noise = self.noise_covar.noise
         return _observations(self._softmax, targets, noise.device, noise.dtype)
 
+    @no_type_check
     def predict_proba(
-        self, distribution: MultivariateNormal, method: str = "quadrature"
+        self, distribution: MultivariateNormal, method: PredictiveName | PredictiveMethod = "quadrature"
     ) -> Float[Tensor, "*batch m c"]:
         """Return the probability of each class, (m, n_classes), given the latents at m rows.
 
