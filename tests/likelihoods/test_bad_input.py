@@ -446,7 +446,11 @@ def test_max_count_must_be_given():
         ([[0.0, 0.0, 0.0]], [[NAN, -1.0, 1.0]], "must be finite; got nan at index (0, 0)"),
         ([[0.0, 0.0, 0.0]], [[1.0, -1e-9, 1.0]], "must be at least 0; got -1e-09 at index (0, 1)"),
         ([[0.0, 0.0]], [[1.0, 1.0]], "must have 3 columns (its last dimension); got shape (1, 2)"),
-        ([[0.0, 0.0, 0.0]], [[1.0, 1.0, 1.0]] * 2, "needs the same number of rows in each argument; got mean: 1, variance: 2"),
+        (
+            [[0.0, 0.0, 0.0]],
+            [[1.0, 1.0, 1.0]] * 2,
+            "needs the same number of rows in each argument; got mean: 1, variance: 2",
+        ),
         ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], "must have 2 dimensions; got shape (3,)"),
     ],
     ids=["nan", "infs", "inf-variance", "nan-variance", "negative", "columns", "rows", "1-d"],
