@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,6 @@ from gaussify.tables import (
     split_batches,
     tabulate_scores,
 )
-from gaussify.tables._options import ModelName
 from gaussify.tables._training import split_rows
 from tables.conftest import make_birds
 
@@ -361,10 +359,6 @@ def test_scores_are_of_the_model_before_an_update(model):
     assert model.n_rows_since_fit == 60
     model.merge(fit_like(model, NEW, FitOptions(compare=False)).model)
     assert model.scores == {}
-
-
-def test_editors_complete_the_kinds_of_models():
-    assert get_args(ModelName) == tuple(kind.value for kind in ModelKind)
 
 
 def test_the_report_is_one_file_with_all_that_was_asked_for(fitted):

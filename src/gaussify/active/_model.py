@@ -20,6 +20,7 @@ from torch import Tensor
 
 from gaussify._estimators import Floats, WeightSpace, expect
 from gaussify.exceptions import NumericalError
+from gaussify.likelihoods import PredictiveMethod
 from gaussify.posterior import CarriedLatents, Observation, sample
 
 _MOST_UPDATES = 10_000  # then compute again from the estimator, to clear rounding errors
@@ -178,7 +179,8 @@ class GaussianRows(WatchedRows):
         weights = sample(space.posterior.tensors, n_draws, torch.Generator().manual_seed(seed))  # (s, l, e)
         latents = torch.einsum("ne,sle->snl", torch.from_numpy(carried.features[rows]), weights)
         unexplained = torch.from_numpy(carried.unexplained[rows])[:, None].expand_as(latents)
-        method = "quadrature" if bool((unexplained > 0.0).any()) else "plug-in"
+        has_rest = bool((unexplained > 0.0).any())
+        method = PredictiveMethod.QUADRATURE if has_rest else PredictiveMethod.PLUG_IN
         probs = space.likelihood.predict_proba(latents.flatten(0, 1), unexplained.flatten(0, 1), method)
         return probs.unflatten(0, latents.shape[:2])
 

@@ -29,13 +29,12 @@ from gpytorch.variational import (
 )
 from jaxtyping import Float
 from linear_operator.operators import CholLinearOperator, TriangularLinearOperator  # type: ignore[import-untyped]
-from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gaussify._numerics import stable_cholesky
 from gaussify._typing import no_type_check
-from gaussify._validation import as_concentration, as_floats, check_count, check_same_rows
+from gaussify._validation import ArrayInput, as_concentration, as_floats, check_count, check_same_rows
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
 from gaussify.gp import GPClassifier
 from gaussify.gp.objectives._passes import factorise
@@ -147,11 +146,11 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
     @no_type_check
     def __init__(
         self,
-        targets: ArrayLike | Tensor,
+        targets: ArrayInput,
         *,
         n_classes: int,
-        method: LikelihoodMethod | LikelihoodMethodName = "variational",
-        alpha_eps: float | ArrayLike | Tensor = 0.1,
+        method: LikelihoodMethodName | LikelihoodMethod = "variational",
+        alpha_eps: ArrayInput = 0.1,
         label_variance: float = 1.0,
         learn_additional_noise: bool = False,
         batch_shape: torch.Size | None = None,
@@ -199,7 +198,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
     @property
     def alpha_eps(self) -> Tensor:
         """Concentration of the prior in float64, one number or one per class."""
-        return self._softmax.alpha_eps
+        return torch.as_tensor(self._softmax.alpha_eps)
 
     @property
     def transformed_targets(self) -> Float[Tensor, "c n"]:
@@ -211,7 +210,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
             )
         return self._transformed_targets
 
-    def encode(self, targets: ArrayLike | Tensor) -> tuple[Float[Tensor, "c m"], Float[Tensor, "c m"]]:
+    def encode(self, targets: ArrayInput) -> tuple[Float[Tensor, "c m"], Float[Tensor, "c m"]]:
         """Return the values and noise variances, (n_classes, m) each, of new labels or counts.
 
         The variances are without :math:`s_k`, which is added wherever ``noise`` is passed.
@@ -219,8 +218,9 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         noise = self.noise_covar.noise
         return _observations(self._softmax, targets, noise.device, noise.dtype)
 
+    @no_type_check
     def predict_proba(
-        self, distribution: MultivariateNormal, method: PredictiveMethod | PredictiveName = "quadrature"
+        self, distribution: MultivariateNormal, method: PredictiveName | PredictiveMethod = "quadrature"
     ) -> Float[Tensor, "*batch m c"]:
         """Return the probability of each class, (m, n_classes), given the latents at m rows.
 
@@ -242,7 +242,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         probs = self._softmax.predict_proba(mean.flatten(0, -2), variance.flatten(0, -2), method)
         return probs.unflatten(0, mean.shape[:-1])
 
-    def get_fantasy_model(self, model: ExactGP, inputs: Tensor, targets: ArrayLike | Tensor) -> ExactGP:
+    def get_fantasy_model(self, model: ExactGP, inputs: Tensor, targets: ArrayInput) -> ExactGP:
         """Return a copy of ``model``, which has this likelihood, with more rows and the same hyperparameters.
 
         Predictions equal those of a model with all rows from the start. With more than 800 rows, GPyTorch solves
@@ -267,7 +267,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         return fantasy
 
     def get_fantasy_likelihood(
-        self, *, targets: ArrayLike | Tensor | None = None, noise: Float[Tensor, "*batch c m"] | None = None
+        self, *, targets: ArrayInput | None = None, noise: Float[Tensor, "*batch c m"] | None = None
     ) -> "MatchedClassificationLikelihood":
         """Return this likelihood with more rows, given as labels or counts or as noise variances from ``encode``."""
         owner = f"{type(self).__name__}.get_fantasy_likelihood"
@@ -291,7 +291,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         return fantasy
 
     def __call__(
-        self, input: Tensor | MultivariateNormal, *args: Any, targets: ArrayLike | Tensor | None = None, **kwargs: Any
+        self, input: Tensor | MultivariateNormal, *args: Any, targets: ArrayInput | None = None, **kwargs: Any
     ) -> Any:
         """Return the latents with noise added.
 
@@ -312,7 +312,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
 
 
 def _observations(
-    softmax: SoftmaxLikelihood, targets: ArrayLike | Tensor, device: torch.device, dtype: torch.dtype
+    softmax: SoftmaxLikelihood, targets: ArrayInput, device: torch.device, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "c n"], Float[Tensor, "c n"]]:
     """Return values and variances, one row per class, as a batch in GPyTorch."""
     mean, variance = (x.mT.to(device, dtype).contiguous() for x in softmax.encode(targets))
@@ -417,7 +417,7 @@ def initialize_from_matched(model: _Model, classifier: GPClassifier) -> _Model:
     return model
 
 
-def scaled_inputs(classifier: GPClassifier, X: Any, dtype: torch.dtype | None = None) -> Float[Tensor, "n d"]:
+def scaled_inputs(classifier: GPClassifier, X: ArrayInput, dtype: torch.dtype | None = None) -> Float[Tensor, "n d"]:
     """Return rows in the scaled units of the classifier's kernel: the inputs of a model initialised from it.
 
     Parameters

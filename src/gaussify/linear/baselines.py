@@ -14,7 +14,7 @@ References
 """
 
 import math
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor
 from gaussify._calibration import CriterionName
 from gaussify._estimators import Floats, Indices, StreamingClassifier, unchanged_on_error
 from gaussify._typing import no_type_check
-from gaussify._validation import as_concentration, check_count
+from gaussify._validation import ArrayInput, as_concentration, check_count
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import PredictiveName, SoftmaxLikelihood
 from gaussify.linear._classifier import BayesianLogisticRegression
@@ -236,7 +236,7 @@ class ADFClassifier(StreamingClassifier):
         self.intercept_variance = intercept_variance
         self.random_state = random_state
 
-    def predict_latent(self, X: Any) -> tuple[Floats, Floats]:
+    def predict_latent(self, X: ArrayInput) -> tuple[Floats, Floats]:
         """Return mean and variance of the latents, (n, n_classes) each."""
         mean, variance = latent(self.posterior_, self._features(self._check_features(X)))
         return mean.numpy(), variance.numpy()
@@ -385,7 +385,7 @@ class MomentumSGDClassifier(StreamingClassifier):
         self.fit_intercept = fit_intercept
         self.random_state = random_state
 
-    def fit(self: _SGD, X: Any, y: Any, sample_weight: Any = None) -> _SGD:
+    def fit(self: _SGD, X: ArrayInput, y: ArrayInput, sample_weight: ArrayInput | None = None) -> _SGD:
         """Learn these rows alone, in ``n_epochs`` passes; arguments as for the other estimators."""
         owner = type(self).__name__
         with unchanged_on_error(self):
