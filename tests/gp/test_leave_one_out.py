@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_estimator
 from torch.testing import assert_close
 
-import gaussify.gp.learning._schedule as fitting
+import gaussify.gp.learning._schedule as schedule
 import gaussify.gp.objectives._expectation as expectation
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood, metrics
 from gaussify.exceptions import InvalidArgumentError
@@ -220,7 +220,7 @@ def test_samples_are_by_the_seed(monkeypatch):
         asked.append((n_samples, seed))
         return log_predictive(likelihood, n_samples, seed)
 
-    monkeypatch.setattr(fitting, "log_predictive", spy)
+    monkeypatch.setattr(schedule, "log_predictive", spy)
     X, y = load_iris(return_X_y=True)
     GPClassifier(n_inducing=8, objective="leave-one-out", expectation=8, max_iter=3, random_state=5).fit(X, y)
     assert set(asked) == {(8, 5)}
