@@ -1,9 +1,7 @@
 import os
-from collections import Counter
 
-import jaxtyping
-import pytest
 from hypothesis import settings
+
 import first_calls
 
 # Some virtual machines announce AMX without having it: bfloat16 would end in an illegal instruction
@@ -14,8 +12,8 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=200)  # of 'make test-all'
 settings.load_profile("repeatable")
 
-FIRST_CALLS = first_calls.install(int(os.environ.get("MOST", 8)))
+FIRST_CALLS = first_calls.install(most=16)  # here, since nothing has imported gaussify yet
 
 
 def pytest_configure(config):
-    config.pluginmanager.register(FIRST_CALLS)
+    config.pluginmanager.register(FIRST_CALLS, "first-calls")

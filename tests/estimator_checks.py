@@ -203,7 +203,7 @@ class RefusesBadInput(_OfOneEstimator):
         message = "'alpha_eps'.*one per class; got 3 numbers for 4 classes"
         assert_refused(model, lambda m: m.partial_fit(NEW, [0, 1, 2, 3]), message, tmp_path / "model")
 
-    # --- unlearn, parameters ---
+    # --- unlearning and parameters ---
 
     @pytest.mark.parametrize(
         ("rows", "labels", "message"),
@@ -215,10 +215,6 @@ class RefusesBadInput(_OfOneEstimator):
     )
     def test_rows_that_were_never_learnt_cannot_be_unlearnt(self, model, rows, labels, message, tmp_path):
         assert_refused(model, lambda m: m.unlearn(rows, labels), message, tmp_path / "model", InvalidArgumentError)
-
-    def test_an_unknown_parameter_is_refused_and_nothing_is_set(self, model, tmp_path):
-        call = lambda m: m.set_params(alpha_eps=0.9, alpha=0.1)  # noqa: E731
-        assert_refused(model, call, "Invalid parameter 'alpha'", tmp_path / "model")
 
     def test_moment_ori_needs_a_softmax(self):
         with pytest.raises(InvalidArgumentError, match=r"'method'.*got 'moment-ori'"):

@@ -1,12 +1,11 @@
 import doctest
 import importlib
 import inspect
-import subprocess
-import sys
 
 import pytest
 
 import gaussify
+from fresh_python import in_fresh_python
 
 PACKAGES = [
     "gaussify",
@@ -78,10 +77,6 @@ def test_public_names_explain_themselves_in_a_sentence(name):
     package, _, attribute = name.rpartition(".")
     docstring = inspect.getdoc(getattr(importlib.import_module(package), attribute)) or ""
     assert docstring.splitlines()[0].strip().endswith((".", ":"))
-
-
-def in_fresh_python(program: str) -> str:
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_import_loads_none_of_the_heavy_packages():

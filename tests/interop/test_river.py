@@ -2,8 +2,6 @@ import datetime
 import math
 import pickle
 import random
-import subprocess
-import sys
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
@@ -15,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fresh_python import in_fresh_python
 from gaussify import BayesianLogisticRegression
 from gaussify.exceptions import InvalidArgumentError
 
@@ -481,10 +480,6 @@ def test_a_pickle_goes_on_as_the_model_does():
 def test_memory_includes_the_statistics():
     model = learnt(np.eye(40), [True, False] * 20, names=[f"x{j}" for j in range(40)])
     assert model._raw_memory_usage > 2 * 41 * 41 * 8
-
-
-def in_fresh_python(program: str) -> str:
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_without_river_the_error_says_what_to_install():

@@ -153,6 +153,11 @@ def test_parameters_out_of_range_set_after_the_data_are_refused_and_change_nothi
     assert_refused(new().fit(X, Y), lambda m: m.set_params(**changes), name, tmp_path / "model", InvalidArgumentError)
 
 
+def test_an_unknown_parameter_is_refused_and_nothing_is_set(tmp_path):
+    call = lambda m: m.set_params(alpha_eps=0.9, alpha=0.1)  # noqa: E731
+    assert_refused(new().fit(X, Y), call, "Invalid parameter 'alpha'", tmp_path / "model")
+
+
 @pytest.mark.parametrize("n_samples", [0, -1, True], ids=str)
 def test_the_number_of_draws_must_be_a_positive_integer(n_samples):
     with pytest.raises(

@@ -1,5 +1,4 @@
-import subprocess
-import sys
+from fresh_python import in_fresh_python
 
 
 def test_metrics_and_plotting_load_neither_scikit_learn_nor_matplotlib():
@@ -7,5 +6,4 @@ def test_metrics_and_plotting_load_neither_scikit_learn_nor_matplotlib():
         "import sys, gaussify.metrics, gaussify.plotting\n"
         "print(sorted({'sklearn', 'matplotlib', 'pandas'} & set(sys.modules)))"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
+    assert in_fresh_python(program) == "[]"
