@@ -98,7 +98,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     dispersion : float or "auto"
         Factor of the variances of labels; 1 is the paper's model. With 1, ``alpha_eps`` and ``temperature`` give the
         best predictions, but the posterior of the weights can be too narrow or too wide by half and more. ``"auto"``
-        gives a label the information about the logits that it has by the exact likelihood, on average over rows and
+        gives a label the information about the logits that it has by the class likelihood, on average over rows and
         directions. For two classes and about twenty features or more, standard deviations of the weights are then those
         of the exact posterior to a few per cent. For fewer features and strong signals they are too small along the
         weights. For more classes, the same holds for differences between the weights of two classes.
