@@ -144,8 +144,7 @@ def test_models_that_do_not_fit_together_are_not_merged(other, message, tmp_path
 
 
 def test_a_model_of_other_units_is_not_merged(tmp_path):
-    other = sparse_model().blank_copy().partial_fit(X, Y)
-    other._scaling = other._scaling._replace(knots=2.0 * other._scaling.knots)  # all else is the same, once scaled
+    other = new(**SPARSE).fit(2.0 * X, Y)  # all else is the same, once scaled
     assert_refused(sparse_model(), lambda m: m.merge(other), "scaling", tmp_path / "model", InvalidArgumentError)
 
 
