@@ -143,7 +143,7 @@ class GPClassifier(StreamingClassifier):
     tol : float
         A search ends when ten iterations improve the objective by less than this for each row. If each step samples
         other rows, it ends when a quarter of ``max_iter`` improves the objective by less. If held-out rows may end a
-        search, the count starts anew with each quarter.
+        search, the count starts again with each quarter.
     label_variance : float
         Variance of a label for ``method="gauss"``.
     criterion : {"leave-one-out", "training"}
