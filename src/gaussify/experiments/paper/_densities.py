@@ -18,7 +18,7 @@ from torch.distributions import Beta, Gamma, Normal
 from gaussify._numerics import softplus_moment
 from gaussify.experiments import _lab as lab
 from gaussify.experiments.paper._densities_figures import DIVERGENCES, METHODS, draw
-from gaussify.matching import match
+from gaussify.matching import MatchMethod, match
 
 Array = NDArray[np.float64]
 
@@ -110,7 +110,7 @@ def approximation(family: str, a: float, b: float, method: str) -> tuple[float, 
     """Return mean and variance of the Gaussian that ``match`` gives in the transformed basis."""
     torch_family = {"gamma": Gamma, "beta": Beta}[family]
     parameters = torch.tensor([a, b], dtype=torch.float64)
-    normal: Normal = match(torch_family(parameters[0], parameters[1]), method)
+    normal: Normal = match(torch_family(parameters[0], parameters[1]), MatchMethod(method))
     return float(normal.mean), float(normal.variance)
 
 
