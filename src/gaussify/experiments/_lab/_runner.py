@@ -372,7 +372,7 @@ def _environment() -> dict[str, Any]:
     commit = _git("rev-parse", "HEAD") if _git("ls-files", "--error-unmatch", Path(__file__).name) else None
     return {
         "git_commit": commit,
-        "git_dirty": None if commit is None else _git("status", "--porcelain", "--", "..") != "",
+        "git_dirty": None if commit is None else _git("status", "--porcelain", "--", "../..") != "",
         "versions": {"python": platform.python_version()} | _versions("gaussify", "torch", "numpy", "scipy"),
         "platform": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
