@@ -21,24 +21,12 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gaussify._atomic import only_one, write_bytes
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
 from gaussify.experiments._lab._bars import bars_in
-from gaussify.experiments._lab._records import (
-    Record,
-    format_value,
-    read_records,
-    write_records,
-)
+from gaussify.experiments._lab._records import Record, format_value, read_records, write_records
 from gaussify.experiments._lab._registry import Experiment, Settings, Task, look_up
 from gaussify.experiments._lab._scratch import remove_scratch
 
@@ -256,12 +244,7 @@ def _setting(value: object, other: object) -> str:
 
 
 def _run_tasks(
-    experiment: Experiment,
-    settings: Settings,
-    tasks: Sequence[Task],
-    seed: int,
-    log: _RunLog,
-    console: Console,
+    experiment: Experiment, settings: Settings, tasks: Sequence[Task], seed: int, log: _RunLog, console: Console
 ) -> list[tuple[Task, Exception]]:
     failures: list[tuple[Task, Exception]] = []
     with _progress(console, experiment.name, len(tasks)) as report:

@@ -76,10 +76,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
 
 TITLE = "Handwritten digits one row at a time, each predicted and then learnt"
 PRESETS = lab.presets(
-    dict(n_rows=1797, block=50),
-    smoke=dict(n_streams=1, n_rows=201),
-    laptop=dict(n_streams=2),
-    paper=dict(n_streams=10),
+    dict(n_rows=1797, block=50), smoke=dict(n_streams=1, n_rows=201), laptop=dict(n_streams=2), paper=dict(n_streams=10)
 )
 
 lab.register(lab.Experiment("digits-stream", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

@@ -52,10 +52,7 @@ from gaussify.likelihoods import SoftmaxLikelihood
 
 GENERATED = "generated"  # instead of a data set
 _ONE_KERNEL = "GPyTorch, one kernel"
-_PEERS = {
-    _ONE_KERNEL: {"kernel_per_class": False},
-    "GPyTorch, one kernel a class": {"kernel_per_class": True},
-}
+_PEERS = {_ONE_KERNEL: {"kernel_per_class": False}, "GPyTorch, one kernel a class": {"kernel_per_class": True}}
 _ALPHA = 0.01  # GPyTorch's default
 _SMALLEST = 1e-15  # probability in a score, as usual
 

@@ -58,10 +58,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
 
 TITLE = "Cost of matching and of importing, as ratios in one interleaved run"
 PRESETS = lab.presets(
-    dict(n_pairs=100_000),
-    smoke=dict(n_pairs=100, n_repeats=1),
-    laptop=dict(n_repeats=5),
-    paper=dict(n_repeats=10),
+    dict(n_pairs=100_000), smoke=dict(n_pairs=100, n_repeats=1), laptop=dict(n_repeats=5), paper=dict(n_repeats=10)
 )
 
 lab.register(

@@ -80,11 +80,7 @@ def _classes(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     times = best_times(runs, 2 * settings["n_repeats"])  # many classes need new memory, which is slow at times
     fewest = times[str(min(settings["n_classes"]))]
     for k, seconds in times.items():
-        yield {
-            "contender": f"{k} classes",
-            "microseconds_per_row": 1e6 * seconds / n,
-            "speed_ratio": fewest / seconds,
-        }
+        yield {"contender": f"{k} classes", "microseconds_per_row": 1e6 * seconds / n, "speed_ratio": fewest / seconds}
 
 
 def _sklearn_stepper(model: Any, X: _Floats, y: _Labels, n_classes: int) -> _Stepper:

@@ -22,11 +22,7 @@ from gaussify.matching import MatchMethod, match
 
 Array = NDArray[np.float64]
 
-_CURVES = {
-    "gamma(a, 1)": ("gamma", 0.0, 1.0),
-    "beta(a, a)": ("beta", 1.0, 0.0),
-    "beta(a, 1 + a)": ("beta", 1.0, 1.0),
-}
+_CURVES = {"gamma(a, 1)": ("gamma", 0.0, 1.0), "beta(a, a)": ("beta", 1.0, 0.0), "beta(a, 1 + a)": ("beta", 1.0, 1.0)}
 
 
 def gamma_log_density(psi: Array, a: float, b: float) -> Array:

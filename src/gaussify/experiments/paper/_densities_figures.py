@@ -9,16 +9,10 @@ from gaussify.experiments import _lab as lab
 from gaussify.plotting import METHOD_COLOURS, SERIES_COLOURS, figure_file
 
 # In the order of the columns of the paper's figures.
-METHODS = {
-    "gamma": lab.MATCHED,
-    "beta": ("laplace", "moment", "variational"),
-}
+METHODS = {"gamma": lab.MATCHED, "beta": ("laplace", "moment", "variational")}
 DIVERGENCES = {"kl_q_p": "KL(q||p)", "kl_p_q": "KL(p||q)"}
 
-_X_LABELS = {
-    "gamma": {"standard": "ω", "transformed": "log ω"},
-    "beta": {"standard": "ω", "transformed": "logit ω"},
-}
+_X_LABELS = {"gamma": {"standard": "ω", "transformed": "log ω"}, "beta": {"standard": "ω", "transformed": "logit ω"}}
 _X_LIMITS = {
     "gamma": {"standard": (0.0, 12.0), "transformed": (-20.0, 5.0)},
     "beta": {"standard": (0.0, 1.0), "transformed": (-20.0, 10.0)},
@@ -86,10 +80,7 @@ def _draw_divergences(records: list[lab.Record], folder: Path) -> None:
     """Draw both divergences against the concentration, one column per curve."""
     curves = list(lab.by(records, "curve"))
     size = {"width": 3.6 * len(curves), "height": 6.0}
-    with figure_file(folder, "divergences", 2, len(curves), sharex=True, sharey=True, **size) as (
-        figure,
-        axes,
-    ):
+    with figure_file(folder, "divergences", 2, len(curves), sharex=True, sharey=True, **size) as (figure, axes):
         for row, (divergence, name) in enumerate(DIVERGENCES.items()):
             for ax, curve in zip(axes[row], curves, strict=True):
                 for method in METHODS[curve.split("(")[0]]:
@@ -106,11 +97,7 @@ def _draw_divergences(records: list[lab.Record], folder: Path) -> None:
 
 def _method_style(method: str) -> dict[str, Any]:
     exact = method == "exact"
-    return {
-        "color": METHOD_COLOURS[method],
-        "linestyle": "-" if exact else "--",
-        "linewidth": 2.0 if exact else 1.3,
-    }
+    return {"color": METHOD_COLOURS[method], "linestyle": "-" if exact else "--", "linewidth": 2.0 if exact else 1.3}
 
 
 def _set_axes(ax: Any, family: str, basis: str, height: str) -> None:
