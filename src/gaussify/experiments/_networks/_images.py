@@ -8,7 +8,6 @@ from jaxtyping import UInt8
 from torch import Tensor, nn
 
 from gaussify import datasets
-from gaussify.datasets._images import Images
 from gaussify.experiments._lab import load_rows
 
 _PADDING = 4
@@ -21,7 +20,8 @@ def load_images(name: str) -> Any:
     X, y = load_rows("digits")
     larger = np.kron(15.0 * X.reshape(-1, 8, 8), np.ones((1, 3, 3))).astype(np.uint8)
     X = np.pad(larger, ((0, 0), (2, 2), (2, 2)))  # 28 x 28
-    return Images(X[:1200], y[:1200], X[1200:], y[1200:])
+    names = tuple(str(digit) for digit in range(10))
+    return datasets.Dataset(name, X[:1200], y[:1200], X[1200:], y[1200:], names, "scikit-learn", "BSD-3-Clause")
 
 
 def in_colour(images: UInt8[Tensor, "n ..."]) -> UInt8[Tensor, "n 32 32 3"]:

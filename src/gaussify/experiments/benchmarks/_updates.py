@@ -47,7 +47,7 @@ def _learn_blocks(X: _Floats, y: _Labels, n_classes: int, block: int) -> Bayesia
     for start in range(0, len(X), block):
         part = slice(start, start + block)
         model.partial_fit(X[part], y[part], classes=np.arange(n_classes) if start == 0 else None)
-    _ = model._accumulator.statistics
+    _ = model._accumulator.statistics  # unlike statistics_, not a copy, which would take time
     return model
 
 
