@@ -151,7 +151,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         axes[0, 0].legend(fontsize=6)
 
 
-TITLE = "Losses in place of cross-entropy beside torch's own: time of forward and backward"
+TITLE = "Matched losses beside torch's own: time of forward and backward"
 PRESETS = lab.presets(
     dict(sizes=[[64, 10], [128, 10], [512, 10], [128, 100], [512, 100], [512, 1000], [4096, 1000]])
     | dict(some_sizes=[[64, 10], [512, 10], [512, 100], [4096, 1000]], n_inputs=256, compiles=True),

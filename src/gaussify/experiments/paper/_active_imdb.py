@@ -130,7 +130,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         lab.legend_below(figure, axes, n_labels=len(METHODS), fontsize=8)
 
 
-TITLE = "Movie reviews labelled one at a time: the one of largest predictive entropy, or any"
+TITLE = "Movie reviews labelled one at a time: the one of largest predictive entropy, or a random one"
 PRESETS = lab.presets(
     dict(dataset="imdb-minilm", model=None, n_tokens=256, batch_size=16, n_pool=5000, n_test=10_000)
     | dict(n_initial=10, n_steps=200, n_seeds=50, alpha_eps=0.1, prior_variance=10.0),

@@ -112,7 +112,7 @@ def _cifar10_check(settings: lab.Settings) -> None:
         _far_images(name)
 
 
-TITLE_MNIST = "A convolutional network on MNIST, trained with cross-entropy and with what takes its place"
+TITLE_MNIST = "A convolutional network on MNIST, trained with cross-entropy and with matched losses"
 PRESETS_MNIST = lab.presets(
     dict(dataset="mnist", width=1.0, batch_size=64, gamma=0.7, n_epochs=10, n_train=None, n_test=None)
     | dict(n_fit=10_000, n_seeds=1, alpha_eps=lab.ALPHA_EPS),
@@ -140,7 +140,7 @@ def _rates(exact: float, matched: float) -> dict[str, float]:
     return {**dict.fromkeys(lab.LOSSES, matched), "exact": exact}
 
 
-TITLE_CIFAR10 = "VGG-11 and ResNet-18 on CIFAR-10, trained with cross-entropy and with what takes its place"
+TITLE_CIFAR10 = "VGG-11 and ResNet-18 on CIFAR-10, trained with cross-entropy and with matched losses"
 PRESETS_CIFAR10 = lab.presets(
     dict(dataset="cifar10", nets=list(_NETS), widths=dict.fromkeys(_NETS, 1.0), alpha_eps=[0.01, 0.05, 0.1])
     | dict(batch_size=128, weight_decay=5e-4, rates=_rates(0.1, 0.01), schedule="steps", n_epochs=200)

@@ -221,7 +221,7 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     return [own | {"train_nll": fit["nll"]} | seconds_of(history)]
 
 
-TITLE = "A transformer fine-tuned on movie reviews, with binary cross-entropy and with what takes its place"
+TITLE = "A transformer fine-tuned on movie reviews, with binary cross-entropy and with matched losses"
 PRESETS = lab.presets(
     dict(dataset="imdb", model="minilm", n_tokens=80, n_train=1000, n_test=1000, n_fit=500, n_epochs=2)
     | dict(batch_size=16, rate=1e-4, weight_decay=0.01, alpha_eps=lab.ALPHA_EPS, n_seeds=1),

@@ -124,6 +124,6 @@ PRESETS = lab.presets(
     paper=dict(n_seeds=20, n_samples=10_000, looks=[10, 40, 200, 1000], n_grid=60),
 )
 
-TITLE = "Online inference for four classes in the plane: beliefs after a few rows, some, and many"
+TITLE = "Online inference for four classes in the plane: predictions after a few rows, some, and many"
 
 lab.register(lab.Experiment("streaming-toy", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

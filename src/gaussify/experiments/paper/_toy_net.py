@@ -65,7 +65,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         figure.supxlabel(CAPTION, fontsize=8)
 
 
-TITLE = "Networks for four classes in the plane, trained with cross-entropy and with what takes its place"
+TITLE = "Networks for four classes in the plane, trained with cross-entropy and with matched losses"
 PRESETS = lab.presets(
     dict(n_rows=400, n_test=4000, rate=0.01, weight_decay=1e-4, alpha_eps=lab.ALPHA_EPS, n_grid=40),
     smoke=dict(n_rows=60, n_test=200, n_epochs=30, n_seeds=1, alpha_eps=[0.1], n_grid=9),
