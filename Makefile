@@ -58,7 +58,7 @@ dist:  ## wheel and source archive in dist/, with their metadata checked
 try-dist:  ## the demo, run from the wheel in dist/ in an empty environment
 	rm -rf build/empty
 	$(PYTHON) -m venv build/empty
-	build/empty/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)[table]"
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$$(ls dist/*.whl)[table]"
 	cd build && empty/bin/gaussify demo --out demo
 
 format: $(STAMP)  ## rewrite the code in the project's format

@@ -411,7 +411,7 @@ def test_nothing_changes_when_the_estimator_cannot_widen():
 def test_frames_must_have_distinct_columns_and_as_many_labels_as_rows():
     with pytest.raises(InvalidArgumentError, match="distinct columns"):
         RiverClassifier().learn_many(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), pd.Series([True]))
-    with pytest.raises(InvalidArgumentError, match="one length; got 1 and 2"):
+    with pytest.raises(InvalidArgumentError, match="the same length; got 1 and 2"):
         RiverClassifier().learn_many(pd.DataFrame({"a": [1.0]}), pd.Series([True, False]))
 
 

@@ -50,7 +50,7 @@ def test_an_interrupt_while_rows_are_learnt_leaves_the_model_as_it_was(forgettin
 
 
 def test_rows_larger_than_all_learnt_cannot_be_unlearnt(tmp_path):
-    message = "rows that were not learnt: less than nothing.* class number 0"
+    message = "rows that were not learnt: .* class number 0"
     call = lambda m: m.unlearn(np.full((1, 3), 50.0), [0])  # noqa: E731
     assert_refused(new().fit(X, Y), call, message, tmp_path / "model", InvalidArgumentError)
 

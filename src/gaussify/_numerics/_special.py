@@ -1,4 +1,4 @@
-"""Special functions where torch's own are not accurate enough, and guards for derivatives."""
+"""Special functions for which torch is not accurate enough, and guards of derivatives."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from torch.autograd.forward_ad import unpack_dual
 
 
 def trigamma(x: Tensor) -> Tensor:
-    r"""Return :math:`\Psi'(x) = \zeta(2, x)`, to the last digit; ``torch.polygamma(1, x)`` is off by 5e-10.
+    r"""Return :math:`\Psi'(x) = \zeta(2, x)` to the last digit; ``torch.polygamma(1, x)`` errs by 5e-10.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class _FirstOrder(Function):
 
 
 def first_order(x: Tensor) -> Tensor:
-    """Return ``x``, refusing ``create_graph=True``: for values whose graph carries the first derivatives only.
+    """Return ``x`` whose graph, which is right for first derivatives only, refuses ``create_graph=True``.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def first_order(x: Tensor) -> Tensor:
 
 
 def is_constant(*tensors: Tensor) -> bool:
-    """Return whether no derivative by any of ``tensors`` is asked for, be it backward or forward.
+    """Return True if no derivative by any of ``tensors`` will be taken, neither backward nor forward.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-r"""The Gamma distribution in the log basis, and the families that are powers of it.
+r"""The Gamma distribution in the log basis, and the distributions that are powers of it.
 
 With :math:`\psi = \log\omega`, :math:`\omega \sim \mathrm{Gamma}(a, b)`, the log-density is, up to a constant,
 :math:`\log p(\psi) = a\psi - b e^{\psi}` (section 3.2 of the paper). Scaling and powers of :math:`\omega` are
-affine maps :math:`\psi \mapsto c + d\psi`, under which laplace, variational and moment matching are equivariant:
-one derivation serves Gamma, Exponential, Chi2, Weibull, HalfNormal and InverseGamma.
+affine maps :math:`\psi \mapsto c + d\psi`, and the ``"laplace"``, ``"variational"`` and ``"moment"`` Gaussians follow
+such maps. So one derivation serves Gamma, Exponential, Chi2, Weibull, HalfNormal and InverseGamma.
 """
 
 import torch
@@ -16,16 +16,16 @@ from gaussify.matching._methods import MatchMethod
 from gaussify.matching._registry import match, register_match
 
 
-@register_match(Gamma, "laplace")  # Chi2 is a Gamma for torch, with concentration k/2 and rate 1/2
+@register_match(Gamma, "laplace")  # and Chi2(k), in torch a subclass: Gamma(k/2, 1/2)
 def _gamma_laplace(distribution: Gamma) -> Normal:
-    r"""Mode and curvature of :math:`a\psi - b e^\psi`: :math:`\mathcal{N}(\log(a/b),\; 1/a)`."""
+    r"""Return mode and curvature of :math:`a\psi - b e^\psi`: :math:`\mathcal{N}(\log(a/b),\; 1/a)`."""
     a, b = distribution.concentration, distribution.rate
     return Normal(a.log() - b.log(), a.rsqrt())
 
 
 @register_match(Gamma, "variational")
 def _gamma_variational(distribution: Gamma) -> Normal:
-    r"""Minimiser of :math:`-\tfrac12\log\sigma^2 - a\mu + b e^{\mu + \sigma^2/2}`.
+    r"""Return the minimiser of :math:`-\tfrac12\log\sigma^2 - a\mu + b e^{\mu + \sigma^2/2}`.
 
     The gradients vanish at :math:`\mathcal{N}(\log(a/b) - 1/(2a),\; 1/a)`.
     """
@@ -35,14 +35,14 @@ def _gamma_variational(distribution: Gamma) -> Normal:
 
 @register_match(Gamma, "moment")
 def _gamma_moment(distribution: Gamma) -> Normal:
-    r"""Mean and variance of a log-Gamma: :math:`\mathcal{N}(\Psi(a) - \log b,\; \Psi'(a))`."""
+    r"""Return mean and variance of a log-Gamma: :math:`\mathcal{N}(\Psi(a) - \log b,\; \Psi'(a))`."""
     a, b = distribution.concentration, distribution.rate
     return Normal(torch.digamma(a) - b.log(), trigamma(a).sqrt())
 
 
 @register_match(Gamma, "moment-ori")
 def _gamma_moment_ori(distribution: Gamma) -> Normal:
-    r"""Log-normal with mean :math:`a/b` and variance :math:`a/b^2` (Milios et al., 2018).
+    r"""Return the log-normal with mean :math:`a/b` and variance :math:`a/b^2` (Milios et al., 2018).
 
     .. math:: \sigma^2 = \log(1 + 1/a), \qquad \mu = \log(a/b) - \sigma^2/2
 
@@ -54,7 +54,7 @@ def _gamma_moment_ori(distribution: Gamma) -> Normal:
 
 
 def _affine(normal: Normal, shift: Tensor, factor: Tensor) -> Normal:
-    r"""Normal of :math:`c + d\psi`."""
+    r"""Return the normal of :math:`c + d\psi`."""
     return Normal(shift + factor * normal.loc, factor.abs() * normal.scale)
 
 
@@ -69,7 +69,7 @@ def _register_powers_of_gamma(method: MatchMethod) -> None:
         return match(Gamma(torch.ones_like(distribution.rate), distribution.rate), method)
 
     if method is MatchMethod.MOMENT_ORI:
-        return  # moments in the standard basis are not equivariant under powers
+        return  # the moments of a power do not follow from those of the Gamma
 
     @register_match(Weibull, method)
     def _weibull(distribution: Weibull) -> Normal:
@@ -102,7 +102,7 @@ for _method in MatchMethod:
 
 @register_match(InverseGamma, "moment-ori")
 def _inverse_gamma_moment_ori(distribution: InverseGamma) -> Normal:
-    r"""Log-normal with mean :math:`b/(a-1)` and variance :math:`b^2/((a-1)^2(a-2))`, for :math:`a > 2`.
+    r"""Return the log-normal with mean :math:`b/(a-1)` and variance :math:`b^2/((a-1)^2(a-2))`, for :math:`a > 2`.
 
     .. math:: \sigma^2 = \log(1 + 1/(a-2)), \qquad \mu = \log b - \log(a-1) - \sigma^2/2
     """

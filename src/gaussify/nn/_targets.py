@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Beta, Gamma
 
 from gaussify.likelihoods import LikelihoodMethod
-from gaussify.matching import match
+from gaussify.matching import MatchMethod, match
 from gaussify.nn._torch import unobserved, untraced, without_modes
 
 Number = float | Tensor  # one for all classes, or a tensor with one for each
@@ -283,7 +283,7 @@ def _opaque(a: Tensor, b: Tensor, family: str, method: str) -> tuple[Tensor, Ten
 
 
 def _match(a: Tensor, b: Tensor, family: str, method: str) -> tuple[Tensor, Tensor]:
-    matched = match(Gamma(a, b) if family == "gamma" else Beta(a, b), method)
+    matched = match(Gamma(a, b) if family == "gamma" else Beta(a, b), MatchMethod(method))
     return matched.mean, 1.0 / matched.variance
 
 
