@@ -113,6 +113,13 @@ def test_an_interrupt_while_hyperparameters_are_learnt_leaves_the_model_as_it_wa
     assert_refused(model, lambda m: m.fit(X[:20] * 3.0, Y[:20]), "^$", tmp_path / "model", KeyboardInterrupt)
 
 
+def test_a_parameter_that_does_not_exist_leaves_the_others_as_they_were():
+    model = GPClassifier(alpha_eps=0.1)
+    with pytest.raises(ValueError, match="alpha"):
+        model.set_params(alpha_eps=0.9, alpha=0.1)
+    assert model.alpha_eps == 0.1
+
+
 # --- classes -------------------------------------------------------------------------------------------------------
 
 

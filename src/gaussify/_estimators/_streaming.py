@@ -88,6 +88,11 @@ class CheckedClassifier(ClassifierMixin, BaseEstimator):
         best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
 
+    def set_params(self: Fitted, **params: Any) -> Fitted:
+        """Change parameters, or none of them if one is unknown."""
+        with unchanged_on_error(self):
+            return super().set_params(**params)
+
     def _check_features(self, X: Any) -> Floats:
         """Return rows as float64, after checking their number of features and column names."""
         if not hasattr(self, "classes_"):  # scikit-learn's own check takes as long as a prediction
