@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gaussify import LogisticLikelihood, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.nn._targets import digamma_and_trigamma
+
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
 
 BETA_MATCHES = ["laplace", "variational", "moment"]

@@ -7,14 +7,16 @@ from torch.autograd.forward_ad import unpack_dual
 
 
 def trigamma(x: Tensor) -> Tensor:
-    r"""Return :math:`\Psi'(x) = \zeta(2, x)`, to the last digit; ``torch.polygamma(1, x)`` is off by 5e-10.
+    r"""Return :math:`\Psi'(x) = \zeta(2, x)`, to the last digits of its dtype.
+
+    ``torch.polygamma(1, x)`` takes a twentieth of the time of ``zeta``, but it is off by 5e-10, which only float64 shows.
 
     Examples
     --------
     >>> trigamma(torch.tensor(1.0))  # pi^2 / 6
     tensor(1.6449)
     """
-    return torch.special.zeta(x.new_tensor(2.0), x)
+    return torch.special.zeta(x.new_tensor(2.0), x) if x.dtype is torch.float64 else torch.polygamma(1, x)
 
 
 class _FirstOrder(Function):

@@ -1,16 +1,21 @@
 """Modules in place of torch's losses: they hold options and call the functions."""
 
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from gaussify._typing import no_type_check
 from gaussify._validation import as_concentration, check_count, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._choice import Reduction
 from gaussify.nn.functional import (
+    BetaMethodName,
+    MethodName,
+    Reduction,
+    ReductionName,
     as_fraction,
     check_index,
     check_tensors,
@@ -65,24 +70,28 @@ class MatchedCrossEntropyLoss(nn.Module):
     """
 
     weight: Tensor | None
-    label_variance: float
+    alpha_eps: float | Tensor
+    method: MethodName
+    reduction: ReductionName
+    label_variance: float | Tensor
 
+    @no_type_check
     def __init__(
         self,
         n_classes: int,
-        alpha_eps: Any = 0.1,
-        method: str = "variational",
-        reduction: str = "mean",
+        alpha_eps: float | Sequence[float] | Tensor = 0.1,
+        method: MethodName = "variational",
+        reduction: ReductionName = "mean",
         *,
         weight: Tensor | None = None,
         ignore_index: int = -100,
-        label_smoothing: Any = 0.0,
-        label_variance: float = 1.0,
+        label_smoothing: float = 0.0,
+        label_variance: float | Tensor = 1.0,
     ) -> None:
         super().__init__()
         owner = type(self).__name__
         self.n_classes = check_count(n_classes, name="n_classes", owner=owner, minimum=2)
-        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner).value  # a word is found sooner
+        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner).value
         as_concentration(alpha_eps, name="alpha_eps", owner=owner, sizes=(self.n_classes,))
         as_concentration(label_variance, name="label_variance", owner=owner)
         _hold(self, "alpha_eps", alpha_eps)
@@ -147,18 +156,23 @@ class MatchedBCEWithLogitsLoss(nn.Module):
 
     weight: Tensor | None
     pos_weight: Tensor | None
-    label_variance: float
+    alpha_eps: float | Tensor
+    beta_eps: float | Tensor | None
+    method: BetaMethodName
+    reduction: ReductionName
+    label_variance: float | Tensor
 
+    @no_type_check
     def __init__(
         self,
-        alpha_eps: Any = 0.1,
-        beta_eps: Any = None,
-        method: str = "variational",
-        reduction: str = "mean",
+        alpha_eps: float | Tensor = 0.1,
+        beta_eps: float | Tensor | None = None,
+        method: BetaMethodName = "variational",
+        reduction: ReductionName = "mean",
         *,
         weight: Tensor | None = None,
         pos_weight: Tensor | None = None,
-        label_variance: float = 1.0,
+        label_variance: float | Tensor = 1.0,
     ) -> None:
         super().__init__()
         owner = type(self).__name__
