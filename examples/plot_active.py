@@ -1,9 +1,10 @@
 """
-Which image to have labelled next
-=================================
+Which image to label next
+=========================
 
-Images of digits are free, labels are not. An :class:`gaussify.ActiveLearner` asks for those of which the model is least
-sure, and learns each answer in closed form. Beside it, the same model asks for images at random.
+Images of digits are free, but labels cost money. An :class:`gaussify.ActiveLearner` asks for the labels of the images
+whose predictions are least certain, and learns each answer in closed form. For comparison, the same model asks for
+random images.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +18,7 @@ X, y = load_digits(return_X_y=True)
 pool, test = slice(0, 1200), slice(1200, None)
 
 # %%
-# Twelve queries of fifteen images each, with two seeds. No two images of a query are to tell the same.
+# Twelve queries of fifteen images each, with two seeds. The images of one query carry different information.
 
 curves = {}
 for acquisition in ("entropy", "random"):
@@ -35,7 +36,7 @@ for acquisition in ("entropy", "random"):
     print(f"{acquisition:8} accuracy with 180 labels: {curves[acquisition][:, -1].mean():.3f}")
 
 # %%
-# Thick lines are means, thin ones single runs: how far these lie apart says what is chance.
+# Thick lines are means and thin lines single runs. The distance between the thin lines shows how much is chance.
 
 figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
 n_labels = 15 * np.arange(1, 13)

@@ -1,16 +1,18 @@
 """
-A bandit that hears only right or wrong
-=======================================
+A contextual bandit with Thompson sampling
+==========================================
 
-Ten digits are to be told apart, as a contextual bandit. Each round shows an image of scikit-learn's digits. One of ten
-arms, a digit, is pulled; the reward is one if the image shows it, and nobody tells what it was otherwise. Thompson
-sampling draws the weights of every arm from their posterior and pulls the arm of the largest logit, so that arms are
-tried as often as they may still be the best.
+A contextual bandit learns to recognise ten digits. Each round shows an image of scikit-learn's digits, and the bandit
+pulls one of ten arms, one for each digit. The reward is one if the image shows this digit. Otherwise the right digit
+stays unknown. Thompson sampling draws the weights of every arm from their posterior, and pulls the arm with the largest
+logit. So an arm is tried as often as it may still be the best.
 
-Each arm is a Bayesian logistic regression. gaussify updates it in closed form with each reward; bayesianbandits has
+Each arm is a Bayesian logistic regression. gaussify updates it in closed form with each reward. bayesianbandits has
 linear regression in closed form (``NormalRegressor``) and logistic regression by a Laplace approximation
-(``BayesianGLM``). Regret is the number of wrong pulls; each seed shows other images and draws other weights. More
-rounds and seeds, for a few minutes (``pip install ".[bench]"`` in a clone brings bayesianbandits)::
+(``BayesianGLM``). Regret is the number of wrong pulls. Each seed uses other images and other draws of the weights.
+
+``pip install ".[bench]"`` in a clone installs bayesianbandits. This command runs more rounds and seeds and takes a few
+minutes::
 
     python examples/plot_bandit.py --rounds 3000 --seeds 5 --out bandit.png
 """
@@ -31,7 +33,7 @@ N_ARMS = 10
 
 
 class Gaussify:
-    """An arm is a Bayesian logistic regression on matched rewards."""
+    """Arms that are Bayesian logistic regressions, updated in closed form."""
 
     def __init__(self, n_features: int, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -40,12 +42,12 @@ class Gaussify:
             for _ in range(N_ARMS)
         ]
         nothing = np.zeros((1, n_features))
-        for arm in self.arms:  # a row of no weight says which rewards there are
+        for arm in self.arms:  # a row of weight zero declares the possible rewards
             arm.partial_fit(nothing, [0], classes=[0, 1], sample_weight=[0.0])
 
     def pull(self, x: NDArray) -> int:
-        """Return the arm of the largest logit of a draw from the posterior."""
-        # a draw of the weights has Gaussian logits, which can be drawn themselves
+        """Return the arm with the largest logit, for a draw from the posterior."""
+        # logits of drawn weights are Gaussian, so the logits themselves can be drawn
         mean, variance = np.array([arm.predict_latent(x[None]) for arm in self.arms])[:, :, 0, 0].T
         return int(np.argmax(self.rng.normal(mean, np.sqrt(variance))))
 
@@ -55,7 +57,7 @@ class Gaussify:
 
 
 class BayesianBandits:
-    """An agent of bayesianbandits with learners of one kind."""
+    """An agent of bayesianbandits, with the same kind of learner for each arm."""
 
     def __init__(self, learner: Callable[[], Any], seed: int) -> None:
         from bayesianbandits import Arm, ContextualAgent, ThompsonSampling
@@ -74,7 +76,7 @@ class BayesianBandits:
 
 
 def contenders(n_features: int, seed: int) -> dict[str, Callable[[], Any]]:
-    """Return what makes each contender; those of bayesianbandits only where it is installed."""
+    """Return a constructor for each contender; those of bayesianbandits only if it is installed."""
     found: dict[str, Callable[[], Any]] = {"gaussify": lambda: Gaussify(n_features, seed)}
     try:
         from bayesianbandits import BayesianGLM, NormalRegressor
@@ -86,7 +88,7 @@ def contenders(n_features: int, seed: int) -> dict[str, Callable[[], Any]]:
 
 
 def regret(agent: Any, X: NDArray, y: NDArray) -> NDArray:
-    """Return the number of wrong pulls so far, after each round."""
+    """Return the cumulative number of wrong pulls after each round."""
     wrong = np.zeros(len(y))
     for row, (x, label) in enumerate(zip(X, y, strict=True)):
         arm = agent.pull(x)
@@ -96,7 +98,7 @@ def regret(agent: Any, X: NDArray, y: NDArray) -> NDArray:
 
 
 def play(n_rounds: int, n_seeds: int) -> dict[str, tuple[NDArray, float]]:
-    """Return the regret (n_seeds, n_rounds), and microseconds a round, of each contender."""
+    """Return the regret (n_seeds, n_rounds) and the microseconds per round of each contender."""
     images, digits = load_digits(return_X_y=True)
     images = np.column_stack([images / 16.0, np.ones(len(images))])
     curves: dict[str, list[NDArray]] = {}
@@ -138,10 +140,10 @@ def draw(found: dict[str, tuple[NDArray, float]], path: str) -> None:
 
 def main() -> None:
     """Play, print a table and draw the regret."""
-    parser = argparse.ArgumentParser(description="A bandit that hears only right or wrong.")
-    parser.add_argument("--rounds", type=int, default=1000, help="images that are shown")
-    parser.add_argument("--seeds", type=int, default=2, help="repetitions")
-    parser.add_argument("--out", default="bandit.png", help="file of the figure")
+    parser = argparse.ArgumentParser(description="A contextual bandit with Thompson sampling.")
+    parser.add_argument("--rounds", type=int, default=1000, help="number of images shown")
+    parser.add_argument("--seeds", type=int, default=2, help="number of repetitions")
+    parser.add_argument("--out", default="bandit.png", help="file for the figure")
     options = parser.parse_args()
     found = play(options.rounds, options.seeds)
     print(f"{'':28}{'regret':>14}{'per cent':>10}{'µs a round':>12}")
@@ -149,9 +151,9 @@ def main() -> None:
         mean, error = (values[-1] for values in mean_and_error(curves))
         print(f"{name:28}{mean:8.0f} ± {error:3.0f}{100.0 * mean / options.rounds:10.1f}{microseconds:12.0f}")
     if len(found) == 1:
-        print("bayesianbandits is not installed: there was nothing to compare with.")
+        print("bayesianbandits is not installed, so there is no comparison.")
     draw(found, options.out)
-    print(f"The figure is in {options.out}.")
+    print(f"The figure was written to {options.out}.")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 Can these probabilities be trusted?
 ===================================
 
-Of all rows that a model calls with 80 %, four in five should be right. A reliability diagram shows whether they are.
-Here are those of classifiers as they come, on scikit-learn's digits: two of gaussify, which choose everything they need
-by leaving training rows out, in closed form, and three of scikit-learn.
+Of all rows that a model predicts with 80 % probability, four in five should be right. A reliability diagram shows
+whether they are. This example draws it for classifiers with default settings on scikit-learn's digits. Two are from
+gaussify, which chooses all settings by leaving training rows out in closed form. Three are from scikit-learn.
 """
 
 import matplotlib.pyplot as plt
@@ -32,8 +32,9 @@ models = {
 }
 
 # %%
-# All learn from 300 images, and are judged by 1497 others. NLL is the mean negative log-probability of the right class,
-# ECE the mean distance of the bars from the diagonal; lower is better for both.
+# All models learn from 300 images and are judged by 1497 others. NLL is the mean negative log-probability of the right
+# class. ECE, the expected calibration error, is the mean distance of the bars from the diagonal. For both, lower is
+# better.
 
 probs = {name: np.clip(model.fit(X_train, y_train).predict_proba(X_test), 1e-15, 1.0) for name, model in models.items()}
 print(f"{'':28}{'accuracy':>10}{'NLL':>8}{'ECE':>8}")
@@ -44,8 +45,8 @@ for name, own in probs.items():
     )
 
 # %%
-# Bars below the diagonal are promises that were not kept. The forest is right far more often than it says, naive Bayes
-# less often; the models of gaussify keep to what they say.
+# Bars below the diagonal mean overconfidence. The forest is right far more often than it says, and naive Bayes less
+# often. The bars of gaussify's models are near the diagonal.
 
 figure, axes = plt.subplots(1, 3, figsize=(12, 5), layout="constrained")
 for axis, name in zip(axes, ("GPClassifier", "random forest", "naive Bayes"), strict=True):

@@ -2,9 +2,10 @@
 Gaussians in place of Gammas and Betas
 ======================================
 
-A label under a softmax gives each class a Gamma, a label under a logistic a Beta. :func:`gaussify.match` puts a
-Gaussian in the place of either, in a basis that covers the real line: the logarithm of a Gamma, the logit of a Beta.
-How well that can work depends on the density; what is kept of it, on the method.
+Under a softmax, a label gives each class a Gamma distribution. Under a logistic likelihood, it gives a Beta.
+:func:`gaussify.match` replaces either by a Gaussian, in a basis that covers the real line: the logarithm of a Gamma,
+the logit of a Beta. The density determines how well this can work. The method determines which of its properties are
+preserved.
 """
 
 import matplotlib.pyplot as plt
@@ -15,15 +16,15 @@ from gaussify import match, to_basis
 from gaussify.plotting import METHOD_COLOURS
 
 densities = {
-    "Gamma(0.1, 1): a class that was not the label": Gamma(torch.tensor(0.1).double(), 1.0),
-    "Gamma(1.1, 1): the class that was": Gamma(torch.tensor(1.1).double(), 1.0),
-    "Beta(1.1, 0.1): one label of two classes": Beta(torch.tensor(1.1).double(), 0.1),
+    "Gamma(0.1, 1): a class other than the label": Gamma(torch.tensor(0.1).double(), 1.0),
+    "Gamma(1.1, 1): the class of the label": Gamma(torch.tensor(1.1).double(), 1.0),
+    "Beta(1.1, 0.1): one label, two classes": Beta(torch.tensor(1.1).double(), 0.1),
     "Beta(5, 3): eight labels": Beta(torch.tensor(5.0).double(), 3.0),
 }
 
 # %%
-# Grey is the density that is matched, and lines are the Gaussians of every method. (``moment-ori`` fits a log-normal,
-# and there is none on the unit interval.)
+# The grey area is the density to be matched, and the lines are the Gaussians of the methods. (``moment-ori`` fits a
+# log-normal, and there is none on the unit interval.)
 
 figure, axes = plt.subplots(2, 2, figsize=(9, 5.6), layout="constrained")
 for axis, (title, distribution) in zip(axes.flat, densities.items(), strict=True):
@@ -40,8 +41,8 @@ axes[0, 1].legend(frameon=False)
 plt.savefig("densities.png") if plt.get_backend().lower() == "agg" else plt.show()
 
 # %%
-# The less data, the longer the tail of the density. Laplace matching sits at the mode and knows nothing of the tail,
-# moment matching covers all of it, and variational matching stays within the density. With more data all of them agree:
+# With little data the density has a long tail. Laplace matching is centred at the mode and ignores the tail. Moment
+# matching covers all of it, and variational matching stays within the density. With more data all methods agree:
 
 for a in (0.01, 0.1, 1.0, 10.0, 100.0):
     normals = {method: match(Gamma(a, 1.0), method) for method in ("laplace", "moment")}

@@ -1,9 +1,10 @@
 """
-Four classes by a Gaussian process
-==================================
+Four classes with a Gaussian process
+====================================
 
-Labels become Gaussian observations of four latent functions, so that classification is regression, and one
-factorisation serves all classes. ``alpha_eps``, temperature and kernel are learnt; nothing is set by hand.
+Labels become Gaussian observations of four latent functions, so classification becomes regression. One matrix
+factorisation serves all classes. The kernel, the strength of a label (``alpha_eps``) and the temperature, which divides
+the latents, are all learnt. Nothing is set by hand.
 """
 
 import matplotlib.pyplot as plt
@@ -22,9 +23,9 @@ across, up = np.linspace(low[0], high[0], 140), np.linspace(low[1], high[1], 140
 plane = np.stack(np.meshgrid(across, up), -1).reshape(-1, 2)
 
 # %%
-# Exact, with 200 rows, and sparse, with 20 inducing points; colours are mixed by the probabilities. To the right, how
-# much doubt there is (the entropy of the prediction): along the boundaries, where classes overlap, and away from all
-# rows, where nobody knows.
+# One model is exact, with 200 rows. The other is sparse: 20 inducing points summarise the rows. Colours are mixed by
+# the probabilities. The right panel shows the entropy of the prediction. It is high along the boundaries, where classes
+# overlap, and far from all rows.
 
 models = {"exact": GPClassifier(), "20 inducing points": GPClassifier(n_inducing=20)}
 figure, axes = plt.subplots(1, 3, figsize=(12, 4), sharey=True, layout="constrained")
@@ -39,5 +40,5 @@ for axis, (name, model) in zip(axes, models.items(), strict=False):
 entropy = -(probs * np.log(probs)).sum(1).reshape(140, 140)
 axes[2].imshow(entropy, extent=(*across[[0, -1]], *up[[0, -1]]), origin="lower", cmap="Greys")
 axes[2].scatter(*X.T, c=COLOURS[y], s=8, edgecolors="none")
-axes[2].set(title="doubt", xticks=[], yticks=[])
+axes[2].set(title="entropy of the prediction", xticks=[], yticks=[])
 plt.savefig("gp.png") if plt.get_backend().lower() == "agg" else plt.show()

@@ -1,10 +1,10 @@
 """
-A network that knows where it has never been
-============================================
+A network that is uncertain far from its data
+=============================================
 
-A small network is trained on two classes in the plane. Far away from all it has seen, its softmax is as sure as can be.
-:class:`gaussify.LastLayer` puts Bayesian logistic regression in place of the last layer, by one pass over the rows: the
-boundary stays, and certainty ends where the data do.
+A small network is trained on two classes in the plane. Far away from all training rows, its softmax is nearly certain.
+:class:`gaussify.LastLayer` replaces the last layer by Bayesian logistic regression, in one pass over the rows. The
+boundary stays the same, and far from the data the predictions become uncertain.
 """
 
 import matplotlib.pyplot as plt
@@ -27,7 +27,7 @@ for _ in range(400):
     optimiser.step()
 
 # %%
-# No further training: the network stays as it is, and what is learnt is the posterior of the weights after it.
+# The network is not trained further. Only the posterior of the last layer's weights is learnt.
 
 bayesian = LastLayer.of(network).fit(inputs, labels)
 
@@ -39,13 +39,13 @@ of_last_layer = np.asarray(bayesian.predict_proba(plane))
 epistemic = np.asarray(bayesian.predict_uncertainty(plane).epistemic_entropy)
 
 # %%
-# Left and middle: the probability of the orange class. Right: the part of the doubt that more data could take away.
+# Left and middle: the probability of the orange class. Right: the part of the uncertainty that more data could remove.
 
 figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.9), sharey=True, layout="constrained")
 pictures = {
     "the network's softmax": (of_network[:, 1], "PuOr_r", (0, 1)),
-    "its last layer made Bayesian": (of_last_layer[:, 1], "PuOr_r", (0, 1)),
-    "what more data would tell": (epistemic, "Greys", (0, None)),
+    "with a Bayesian last layer": (of_last_layer[:, 1], "PuOr_r", (0, 1)),
+    "epistemic entropy": (epistemic, "Greys", (0, None)),
 }
 for axis, (title, (values, colours, (low, high))) in zip(axes, pictures.items(), strict=True):
     shown = values.reshape(181, 181)

@@ -10,8 +10,12 @@ import pytest
 
 from gaussify.experiments import all_experiments
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
+PROSE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "GLOSSARY.md", "CHANGELOG.md")] + PAGES
+EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
+MOST_WORDS = 30  # of a sentence
 
 PAPER = DOCS / "paper.md"
 
@@ -103,3 +107,55 @@ def anchors(page: Path) -> set[str]:
 def test_links_to_headings_lead_somewhere(page):
     links = re.findall(r"\]\(([\w-]+\.md)?#([\w-]+)\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if link[1] not in anchors(DOCS / (link[0] or page.name))] == []
+
+
+def sentences(text: str) -> list[str]:
+    """Sentences of a page in Markdown; code, tables, formulas, pictures and headings are left out.
+
+    An inline formula, a piece of code and the text of a link are kept as words. An item of a list begins a sentence.
+    """
+    text = re.sub(r"^(```+).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL)
+    text = re.sub(r"^(\||#|    ).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"!\[[^]]*\]\([^)]*\)|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]*`", "code", text)
+    text = re.sub(r"\$[^$]*\$", "formula", text)
+    units = re.split(r"\n\s*\n|^\s*(?:[-*]|\d+\.)\s", text, flags=re.MULTILINE)
+    found = (part.strip() for unit in units for part in re.split(r"(?<=[.!?])[\"*)]*\s+", unit))
+    return [" ".join(part.split()) for part in found if part]
+
+
+def too_long(text: str) -> list[str]:
+    """Return the sentences that have more words than they may."""
+    return [sentence for sentence in sentences(text) if len(re.findall(r"\w[^\s]*", sentence)) > MOST_WORDS]
+
+
+def test_sentences_are_found_between_code_tables_and_formulas():
+    page = "# Title\n\nSee [this page](page.md). Two:\n\n- an item, `some code`.\n\n| a | b |\n\n"
+    page += "```sh\nls.\n```\n$$x.$$\nAnd $y$"
+    assert sentences(page) == ["See this page.", "Two:", "an item, code.", "And formula"]
+
+
+def test_a_sentence_that_is_too_long_is_found():
+    assert too_long("One two. " + "word " * 31 + "end.") == ["word " * 31 + "end."]
+    assert too_long("word " * 29 + "end.") == []
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.stem)
+def test_sentences_of_the_guides_are_short(page):
+    assert too_long(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_sentences_of_the_examples_are_short(example):
+    text = example.read_text(encoding="utf-8")
+    introduction = text.split('"""')[1].replace("::\n", ".\n").replace("=\n", "=\n\n")
+    cells = [
+        re.sub("^# ", "", cell, flags=re.MULTILINE) for cell in re.findall(r"^# %%\n((?:# .*\n)+)", text, re.MULTILINE)
+    ]
+    assert too_long("\n\n".join([introduction, *cells])) == []
+
+
+def test_the_readme_fits_on_a_few_screens():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150

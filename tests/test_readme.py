@@ -24,7 +24,13 @@ def run_code(page: Path, at_least: int = 2) -> dict[str, object]:
 
 def test_the_code_of_the_readme_runs_from_top_to_bottom():
     names = run_code(README)
-    assert names["metrics"].accuracy(names["probs"], names["y"]) > 0.95
+    assert names["model"].score(names["X"][1::2], names["y"][1::2]) > 0.95
+    assert names["stream"].n_rows_seen_ == 178
+
+
+def test_the_code_of_the_four_files_runs_from_top_to_bottom():
+    names = run_code(ROOT / "docs" / "how-it-works.md")
+    assert (names["probs"].argmax(1).numpy() == names["y"]).mean() > 0.95
 
 
 def test_the_code_about_networks_runs_from_top_to_bottom():
@@ -79,22 +85,19 @@ def test_links_to_files_lead_somewhere(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("command", ["make demo", "make test"])
-def test_the_first_commands_of_the_readme_are_demo_and_test(command):
-    first_block = re.search(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert command in first_block.group(1)
+@pytest.mark.parametrize("command", ["pip install", "make demo", "make test"])
+def test_the_readme_begins_with_installation_demo_and_tests(command):
+    assert command in README.read_text(encoding="utf-8").split("\n## ")[0]
 
 
 def test_the_commands_for_tables_run_as_they_are_typed(tmp_path):
     pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    section = README.read_text(encoding="utf-8").split("## With a table")[1]
+    section = README.read_text(encoding="utf-8").split("## A table")[1]
     commands = re.search(r"```sh\n(.*?)```", section, flags=re.DOTALL).group(1)
-    activate, _, rest = commands.partition("\n")
-    assert activate.startswith(". .venv/bin/activate")
     functions = f'gaussify() {{ "{sys.executable}" -m gaussify "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n'
     done = subprocess.run(
-        ["bash", "-e", "-c", functions + rest], cwd=tmp_path, capture_output=True, text=True, check=False
+        ["bash", "-e", "-c", functions + commands], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "rows learnt; " in done.stdout

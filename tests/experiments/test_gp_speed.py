@@ -15,7 +15,8 @@ from gaussify.experiments._gp_peers import DirichletSGPR, Trainer, scaled_rbf, w
 from gaussify.experiments._gp_speed import PRESETS, Evaluation, evaluate_alone, load_split
 from gaussify.experiments._gp_speed_figures import NLL, OWN, TARGETS, spread_out
 from gaussify.experiments._timing import best_times
-from gaussify.gp.objectives._passes import SortedRows, accumulate_gradient
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.objectives._collapsed import accumulate_collapsed_bound
 
 SMOKE = PRESETS["smoke"]
 per_class = pytest.mark.parametrize("kernel_per_class", [False, True], ids=["one kernel", "one kernel a class"])
@@ -53,7 +54,7 @@ def test_gpytorch_has_the_same_gradient(problem, kernel_per_class):
     kernel = scaled_rbf(problem.X.shape[1], variance, torch.float64, torch.Size())
     points = problem.points.clone().requires_grad_()
     rows = SortedRows.of(problem.X, problem.labels, n_classes=4)
-    found = accumulate_gradient(kernel, points, rows, table)
+    found = accumulate_collapsed_bound(kernel, points, rows, table)
     model = DirichletSGPR(problem.X, problem.labels, problem.points, mean=found.mean, kernel_per_class=kernel_per_class)
     model.bound().backward()
     theirs = model.covar_module

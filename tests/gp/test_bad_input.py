@@ -11,7 +11,7 @@ import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 
-import gaussify.gp.learning._schedule as fitting
+import gaussify.gp.learning._schedule as schedule
 from gaussify import BayesianLogisticRegression, GPClassifier, __version__
 from gaussify._persistence import read_model, write_model
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
@@ -183,7 +183,7 @@ def test_an_interrupt_while_hyperparameters_are_learnt_leaves_the_model_as_it_wa
         raise KeyboardInterrupt
 
     model = sparse_model() if params else exact_model()
-    monkeypatch.setattr(fitting, "choose_label", interrupt)
+    monkeypatch.setattr(schedule, "choose_by_latents", interrupt)
     assert_refused(model, lambda m: m.fit(X[:20] * 3.0, Y[:20]), "^$", tmp_path / "model", KeyboardInterrupt)
 
 

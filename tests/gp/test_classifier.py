@@ -21,11 +21,11 @@ from sklearn.exceptions import NotFittedError
 from torch.overrides import TorchFunctionMode
 
 import gaussify.gp._exact as exact
-import gaussify.gp.learning._schedule as fitting
 import gaussify.gp._models as models
+import gaussify.gp.learning._schedule as schedule
 import gaussify.posterior._gaussian as gaussian
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood, metrics
-from gaussify._estimators import ALPHA_GRID
+from gaussify._calibration import ALPHA_GRID
 from gaussify.exceptions import InvalidArgumentError, JitterWarning, ModelFileError, NumericalError
 from gaussify.gp._exact import exact_evidence
 
@@ -246,18 +246,18 @@ def test_the_score_is_that_of_models_fitted_without_each_row(params, weighted):
 def test_left_out_latents_are_those_of_a_model_without_the_row(n_inducing, monkeypatch):
     seen = {}
 
-    def spy(judge, labels, *rest, **options):
-        seen.update(judge=judge, labels=labels)
-        return choose(judge, labels, *rest, **options)
+    def spy(latents_of, rows, *rest, **options):
+        seen.update(latents_of=latents_of, labels=rows.labels)
+        return choose(latents_of, rows, *rest, **options)
 
-    choose = fitting.choose_label
-    monkeypatch.setattr(fitting, "choose_label", spy)
+    choose = schedule.choose_by_latents
+    monkeypatch.setattr(schedule, "choose_by_latents", spy)
     n = 8
     X, y = X2[:n], Y2[:n]
     params = {"scaling": None, "n_inducing": n_inducing, "likelihood": "logistic", "temperature": 1.0}
     model = new(**params).fit(X, y)
     table = LogisticLikelihood(torch.tensor(0.1, dtype=torch.float64)).target_table()
-    left_out, known = ([part.numpy() for part in seen["judge"](table, how)] for how in (True, False))
+    left_out, known = ([part.numpy() for part in seen["latents_of"](table, how)] for how in (True, False))
     order = [int(np.flatnonzero(np.isclose(model.predict_latent(X)[0][:, 0], m))[0]) for m in known[0][:, 0]]
     assert sorted(order) == list(range(n))
     assert y[order].tolist() == seen["labels"].tolist()
@@ -344,12 +344,12 @@ def test_alpha_eps_per_class_goes_with_the_sorted_classes():
 def test_the_criterion_is_computed_on_a_bounded_number_of_rows(n_inducing, sample_size, n_expected, monkeypatch):
     sizes, table = [], SoftmaxLikelihood(3, torch.tensor(0.1).double()).target_table()
 
-    def spy(judge, labels, weight, *rest, **options):
-        sizes.append((len(labels), len(weight), *(len(p) for p in judge(table, True))))
-        return choose(judge, labels, weight, *rest, **options)
+    def spy(latents_of, rows, *rest, **options):
+        sizes.append((len(rows.labels), len(rows.weight), *(len(p) for p in latents_of(table, True))))
+        return choose(latents_of, rows, *rest, **options)
 
-    choose = fitting.choose_label
-    monkeypatch.setattr(fitting, "choose_label", spy)
+    choose = schedule.choose_by_latents
+    monkeypatch.setattr(schedule, "choose_by_latents", spy)
     new(n_inducing=n_inducing, sample_size=sample_size).fit(X3, Y3)
     assert sizes == [(n_expected,) * 4]
 

@@ -13,10 +13,18 @@ from torch.testing import assert_close
 import gaussify.gp.objectives._expectation as expectation
 from gaussify import GPClassifier, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective, dense_objective, objective_value, with_constant
+from gaussify.gp._constant_mean import constant_variance
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.learning._hyperparameters import LabelFamily, SearchSettings, learn_exact_with_labels
 from gaussify.gp.objectives._expectation import sampled_expectation
-from gaussify.gp.learning._hyperparameters import CONSTANT_VARIANCE, LabelFamily, SearchSettings, learn_exact_with_labels
-from gaussify.gp.objectives._passes import SortedRows, factorise
+from gaussify.gp.objectives._likelihood import (
+    LikelihoodObjective,
+    accumulate_likelihood_objective,
+    dense_likelihood_objective,
+    likelihood_objective_value,
+    with_constant,
+)
+from gaussify.gp.objectives._passes import factorise
 from gaussify.posterior import ClassStatistics
 from gp.conftest import likelihoods
 
@@ -35,7 +43,7 @@ def problem(n_classes, n=N, seed=0):
 
 
 def bound_of(likelihood):
-    return ExactObjective(likelihood.expected_log_prob)
+    return LikelihoodObjective(likelihood.expected_log_prob)
 
 
 def direct_elbo(kernel, Z, X, labels, likelihood):
@@ -73,7 +81,9 @@ def test_bound_and_gradient_are_those_of_the_definition(make, kernel, elements, 
     Z = X[:M].clone().requires_grad_()
     weight = torch.tensor([1.0, 2.0, 1.0, 3.0] * (N // 4)).double() if is_weighted else None
     rows = SortedRows.of(X, labels, weight, n_classes=likelihood.n_classes)
-    found = accumulate_objective(kernel, Z, rows, likelihood.target_table(), bound_of(likelihood), constant_variance=V)
+    found = accumulate_likelihood_objective(
+        kernel, Z, rows, likelihood.target_table(), bound_of(likelihood), constant_variance=V
+    )
     copies = torch.ones(N).long() if weight is None else weight.long()
     expected = direct_elbo(
         kernel, Z, X.repeat_interleave(copies, 0), labels.repeat_interleave(copies), make(log_alpha.exp())
@@ -92,7 +102,7 @@ def test_a_sample_of_rows_stands_for_all(is_weighted):
     rows, table = SortedRows.of(X, labels, weight, n_classes=4), likelihood.target_table()
 
     def bound(sample=None):
-        return accumulate_objective(
+        return accumulate_likelihood_objective(
             KERNELS["rbf"](),
             X[:M],
             rows,
@@ -105,7 +115,7 @@ def test_a_sample_of_rows_stands_for_all(is_weighted):
     samples = [torch.arange(start, N, 4) for start in range(4)]
     assert np.mean([bound(sample) for sample in samples]) == pytest.approx(bound(), rel=1e-10)
     assert bound(torch.arange(N)) == bound()
-    value = objective_value(KERNELS["rbf"](), X[:M], rows, table, bound_of(likelihood), constant_variance=V)
+    value = likelihood_objective_value(KERNELS["rbf"](), X[:M], rows, table, bound_of(likelihood), constant_variance=V)
     assert value == pytest.approx(bound(), rel=1e-12)
 
 
@@ -115,9 +125,11 @@ def test_with_all_rows_as_inducing_points_it_is_that_of_exact_processes(make):
     X, labels = problem(likelihood.n_classes)
     rows, table = SortedRows.of(X, labels, n_classes=likelihood.n_classes), likelihood.target_table()
     arguments = (table, bound_of(likelihood))
-    sparse = accumulate_objective(kernel, X, rows, *arguments, constant_variance=V)
+    sparse = accumulate_likelihood_objective(kernel, X, rows, *arguments, constant_variance=V)
     covariance = kernel(rows.features).to_dense().detach() + V
-    assert sparse == pytest.approx(dense_objective(covariance, rows.labels, *arguments, rows.weight).item(), rel=1e-6)
+    assert sparse == pytest.approx(
+        dense_likelihood_objective(covariance, rows.labels, *arguments, rows.weight).item(), rel=1e-6
+    )
 
 
 @likelihoods
@@ -126,9 +138,9 @@ def test_weights_of_exact_processes_count_as_copies(make):
     X, labels = problem(likelihood.n_classes, n=12)
     copies = torch.tensor([1, 2, 3] * 4)
     arguments = (likelihood.target_table(), bound_of(likelihood))
-    weighted = dense_objective(kernel(X).to_dense().detach(), labels, *arguments, copies.double())
+    weighted = dense_likelihood_objective(kernel(X).to_dense().detach(), labels, *arguments, copies.double())
     X, labels = X.repeat_interleave(copies, 0), labels.repeat_interleave(copies)
-    repeated = dense_objective(
+    repeated = dense_likelihood_objective(
         kernel(X).to_dense().detach() + 1e-10 * torch.eye(len(X)).double(),
         labels,
         *arguments,
@@ -147,7 +159,7 @@ def test_gradcheck_of_exact_processes(make):
         likelihood = make(log_alpha.exp())
         covariance = torch.exp(-distances * log_scale.exp()) + 1e-6 * torch.eye(8).double()
         table = likelihood.target_table()
-        return dense_objective(covariance, labels, table, bound_of(likelihood), torch.ones(8).double())
+        return dense_likelihood_objective(covariance, labels, table, bound_of(likelihood), torch.ones(8).double())
 
     start = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (-1.0, -2.0)]
     # the integrals have seven digits, which small steps would lose
@@ -174,7 +186,7 @@ def test_it_lies_below_the_evidence_of_the_exact_model(make, alpha):
     evidence, error = log_evidence(covariance, labels, likelihood)
     assert error < 0.02
     arguments = (likelihood.target_table(), bound_of(likelihood))
-    bound = dense_objective(covariance, labels, *arguments, torch.ones(7).double()).item()
+    bound = dense_likelihood_objective(covariance, labels, *arguments, torch.ones(7).double()).item()
     assert evidence - 30.0 < bound < evidence + 3.0 * error
 
 
@@ -194,10 +206,12 @@ def test_the_learnt_alpha_eps_is_at_least_as_good_as_any_of_a_grid(method):
     family = LabelFamily(targets, bound_of(likelihood), first, learns_alpha=True)
     settings = SearchSettings(shared_kernel=True, max_iter=100, tol=1e-10, verbose=False)
     _, learnt, report = learn_exact_with_labels(rows, family, kernel, settings)
-    covariance = kernel(rows.features).to_dense() + CONSTANT_VARIANCE
+    covariance = kernel(rows.features).to_dense() + constant_variance()
 
     def bound(alpha_eps):
-        return dense_objective(covariance, rows.labels, targets(alpha_eps), bound_of(likelihood), rows.weight).item()
+        return dense_likelihood_objective(
+            covariance, rows.labels, targets(alpha_eps), bound_of(likelihood), rows.weight
+        ).item()
 
     assert bound(learnt) == pytest.approx(report.value, abs=1.0)  # but for the prior of alpha_eps
     grid = torch.tensor([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0], dtype=torch.float64)

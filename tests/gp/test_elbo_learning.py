@@ -7,16 +7,16 @@ import pytest
 import torch
 from sklearn.datasets import load_iris
 
-import gaussify.gp.learning._schedule as fitting
 import gaussify.gp.learning._hyperparameters as learning
+import gaussify.gp.learning._schedule as schedule
 from gaussify import GPClassifier, SoftmaxLikelihood
-from gaussify.exceptions import InvalidArgumentError, JitterWarning, NumericalError
-from gaussify._calibration._choice import LabelChoice, choose_label
-from gaussify.gp.objectives._likelihood import ExactObjective
-from gaussify.gp._kernels import make_kernel
-from gaussify.gp.learning._hyperparameters import LabelFamily, SearchSettings, default_batch, learn_sparse_with_labels
-from gaussify.gp.objectives._passes import SortedRows
+from gaussify._calibration._choice import Choice, choose_by_latents
 from gaussify._numerics._optimise import climb
+from gaussify.exceptions import InvalidArgumentError, JitterWarning, NumericalError
+from gaussify.gp._kernels import make_kernel
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.learning._hyperparameters import LabelFamily, SearchSettings, default_batch, learn_sparse_with_labels
+from gaussify.gp.objectives._likelihood import LikelihoodObjective
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 2))
@@ -144,7 +144,7 @@ def problem():
     likelihood = SoftmaxLikelihood(3)
     family = LabelFamily(
         lambda alpha_eps: SoftmaxLikelihood(3, alpha_eps).target_table(),
-        ExactObjective(likelihood.expected_log_prob),
+        LikelihoodObjective(likelihood.expected_log_prob),
         torch.tensor(0.1, dtype=torch.float64),
         learns_alpha=True,
     )
@@ -162,13 +162,13 @@ def learn(problem, **options):
 @pytest.fixture
 def samples(monkeypatch):
     """Which rows the expectation of each evaluation was over."""
-    found, original = [], learning.accumulate_objective
+    found, original = [], learning.accumulate_likelihood_objective
 
     def spy(*arguments, sample, **options):
         found.append(sample)
         return original(*arguments, sample=sample, **options)
 
-    monkeypatch.setattr(learning, "accumulate_objective", spy)
+    monkeypatch.setattr(learning, "accumulate_likelihood_objective", spy)
     return found
 
 
@@ -258,9 +258,9 @@ def judge(monkeypatch, *scores):
 
     def choose(self, model, label):
         alpha_eps = torch.tensor(0.03, dtype=torch.float64) if label.alpha_eps is None else label.alpha_eps
-        return LabelChoice(label.method, alpha_eps, 1.0, left.pop(0))
+        return Choice(label.method, alpha_eps, 1.0, left.pop(0))
 
-    monkeypatch.setattr(fitting._Fit, "choose", choose)
+    monkeypatch.setattr(schedule._Fit, "choose", choose)
     return left
 
 
@@ -303,12 +303,12 @@ def test_no_grid_of_alpha_eps_is_gone_through(monkeypatch):
 
     def spy(*arguments, **options):
         asked.append(arguments)
-        return choose_label(*arguments, **options)
+        return choose_by_latents(*arguments, **options)
 
-    monkeypatch.setattr(fitting, "choose_label", spy)
+    monkeypatch.setattr(schedule, "choose_by_latents", spy)
     GPClassifier(**MANY).fit(X, Y)
     assert len(asked) > 2
-    assert all(label.alpha_eps is not None for _, _, _, label, _ in asked)
+    assert all(label.alpha_eps is not None for _, _, label, _ in asked)
 
 
 def test_numbers_per_class_are_one_for_each_whatever_is_kept():
@@ -318,8 +318,8 @@ def test_numbers_per_class_are_one_for_each_whatever_is_kept():
 
 
 def test_a_class_of_one_row_takes_part_in_the_search(monkeypatch):
-    seen, learn = [], fitting.learn_sparse
-    monkeypatch.setattr(fitting, "learn_sparse", lambda rows, *rest, **k: seen.append(rows) or learn(rows, *rest, **k))
+    seen, learn = [], schedule.learn_sparse
+    monkeypatch.setattr(schedule, "learn_sparse", lambda rows, *rest, **k: seen.append(rows) or learn(rows, *rest, **k))
     labels = np.zeros(300, dtype=int)
     labels[7] = 1
     GPClassifier(n_inducing=8, sample_size=60, max_iter=2).fit(X, labels)
@@ -384,13 +384,13 @@ def test_few_iterations_are_taken_all_the_same(monkeypatch, max_iter):
 
 @pytest.mark.parametrize("objective", ["elbo", "leave-one-out"])
 def test_a_search_is_of_the_other_rows_with_the_seed(monkeypatch, objective):
-    asked, learn = [], fitting.learn_sparse_with_labels
+    asked, learn = [], schedule.learn_sparse_with_labels
 
     def spy(rows, *rest, **options):
         asked.append((rows, options["seed"]))
         return learn(rows, *rest, **options)
 
-    monkeypatch.setattr(fitting, "learn_sparse_with_labels", spy)
+    monkeypatch.setattr(schedule, "learn_sparse_with_labels", spy)
     GPClassifier(**MANY | {"objective": objective}, random_state=7).fit(X, Y)
     assert asked
     assert all(len(rows.labels) == 240 and seed == 7 for rows, seed in asked)

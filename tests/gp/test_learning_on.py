@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-import gaussify.gp.learning._schedule as fitting
+import gaussify.gp.learning._schedule as schedule
 from gaussify import GPClassifier
-from gaussify._calibration._choice import LabelChoice
+from gaussify._calibration._choice import Choice
 from gaussify.likelihoods import LikelihoodMethod
 
 RNG = np.random.default_rng(0)
@@ -26,19 +26,19 @@ def record(monkeypatch):
         searches[-1] |= {"features": features, "reports": reports}
         return features, reports
 
-    original = fitting.learn_sparse
-    monkeypatch.setattr(fitting, "learn_sparse", spy)
+    original = schedule.learn_sparse
+    monkeypatch.setattr(schedule, "learn_sparse", spy)
     return searches
 
 
 def judge(monkeypatch, *choices):
     """Let the choices be these, one after the other."""
     left = list(choices)
-    monkeypatch.setattr(fitting._Fit, "choose", lambda *_: left.pop(0))
+    monkeypatch.setattr(schedule._Fit, "choose", lambda *_: left.pop(0))
 
 
 def choice(alpha_eps, score, method="variational"):
-    return LabelChoice(LikelihoodMethod(method), torch.tensor(alpha_eps, dtype=torch.float64), 1.0, score)
+    return Choice(LikelihoodMethod(method), torch.tensor(alpha_eps, dtype=torch.float64), 1.0, score)
 
 
 @pytest.mark.parametrize("shared_kernel", [True, False], ids=["shared", "separate"])
@@ -81,7 +81,7 @@ def test_it_happens_only_where_other_targets_were_chosen(record, monkeypatch, op
 
 def test_the_choice_is_never_worse_for_it(monkeypatch):
     learnt_on = GPClassifier(**MANY).fit(X, Y)
-    monkeypatch.setattr(fitting, "have_other_targets", lambda *_: False)
+    monkeypatch.setattr(schedule, "_have_other_targets", lambda *_: False)
     assert learnt_on.score_ >= GPClassifier(**MANY).fit(X, Y).score_
 
 

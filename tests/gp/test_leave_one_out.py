@@ -11,13 +11,19 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.estimator_checks import check_estimator
 from torch.testing import assert_close
 
+import gaussify.gp.learning._schedule as schedule
 import gaussify.gp.objectives._expectation as expectation
-import gaussify.gp.learning._schedule as fitting
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood, metrics
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective, dense_objective, objective_value
+from gaussify.gp._rows import SortedRows
 from gaussify.gp.objectives._expectation import log_predictive
-from gaussify.gp.objectives._passes import SortedRows, factorise
+from gaussify.gp.objectives._likelihood import (
+    LikelihoodObjective,
+    accumulate_likelihood_objective,
+    dense_likelihood_objective,
+    likelihood_objective_value,
+)
+from gaussify.gp.objectives._passes import factorise
 from gp.conftest import likelihoods
 
 N, M, D, V = 24, 6, 3, 50.0
@@ -25,7 +31,7 @@ WEIGHTS = torch.tensor([1.0, 2.0, 0.5, 3.0] * (N // 4)).double()
 
 
 def leave_one_out(likelihood):
-    return ExactObjective(log_predictive(likelihood), leaves_out=True)
+    return LikelihoodObjective(log_predictive(likelihood), leaves_out=True)
 
 
 def make_kernel():
@@ -72,13 +78,13 @@ def test_value_and_gradient_are_those_of_the_definition(make, elements, weight, 
     rows = problem(likelihood, weight)
     Z = rows.features[:M].clone().requires_grad_()
     arguments = (likelihood.target_table(), leave_one_out(likelihood))
-    found = accumulate_objective(kernel, Z, rows, *arguments, constant_variance=V)
+    found = accumulate_likelihood_objective(kernel, Z, rows, *arguments, constant_variance=V)
     expected = by_leaving_out(*inducing_features(kernel, Z, rows.features), rows, make(log_alpha.exp()))
     assert found == pytest.approx(expected.item(), rel=1e-8)
     parameters = [Z, log_alpha, *kernel.parameters()]
     for parameter, gradient in zip(parameters, torch.autograd.grad(expected, parameters), strict=True):
         assert_close(parameter.grad, gradient, rtol=1e-6, atol=1e-7 * gradient.abs().max().item())
-    alone = objective_value(kernel, Z.detach(), rows, *arguments, constant_variance=V)
+    alone = likelihood_objective_value(kernel, Z.detach(), rows, *arguments, constant_variance=V)
     assert alone == pytest.approx(found, rel=1e-12)
 
 
@@ -88,9 +94,9 @@ def test_with_all_rows_as_inducing_points_it_is_that_of_exact_processes(make, we
     likelihood, kernel = make(torch.tensor(0.1).double()), make_kernel()
     rows = problem(likelihood, weight)
     arguments = (likelihood.target_table(), leave_one_out(likelihood))
-    sparse = accumulate_objective(kernel, rows.features, rows, *arguments, constant_variance=V)
+    sparse = accumulate_likelihood_objective(kernel, rows.features, rows, *arguments, constant_variance=V)
     covariance = kernel(rows.features).to_dense().detach() + V
-    exact = dense_objective(covariance, rows.labels, *arguments, rows.weight)
+    exact = dense_likelihood_objective(covariance, rows.labels, *arguments, rows.weight)
     assert sparse == pytest.approx(exact.item(), rel=1e-5)
 
 
@@ -104,7 +110,7 @@ def test_gradcheck_of_exact_processes(make):
         likelihood = make(log_alpha.exp())
         covariance = torch.exp(-distances * log_scale.exp()) + 1e-6 * torch.eye(8).double()
         arguments = (likelihood.target_table(), leave_one_out(likelihood))
-        return dense_objective(covariance, labels, *arguments, torch.ones(8).double())
+        return dense_likelihood_objective(covariance, labels, *arguments, torch.ones(8).double())
 
     start = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (-1.0, -2.0)]
     # the integrals have seven digits, which small steps would lose
@@ -118,7 +124,7 @@ def test_a_sample_of_rows_stands_for_all(weight):
     arguments = (make_kernel(), rows.features[:M], rows, likelihood.target_table(), leave_one_out(likelihood))
 
     def value(sample=None):
-        return accumulate_objective(*arguments, constant_variance=V, sample=sample)
+        return accumulate_likelihood_objective(*arguments, constant_variance=V, sample=sample)
 
     samples = [torch.arange(start, N, 4) for start in range(4)]
     assert np.mean([value(sample) for sample in samples]) == pytest.approx(value(), rel=1e-10)
@@ -214,7 +220,7 @@ def test_samples_are_by_the_seed(monkeypatch):
         asked.append((n_samples, seed))
         return log_predictive(likelihood, n_samples, seed)
 
-    monkeypatch.setattr(fitting, "log_predictive", spy)
+    monkeypatch.setattr(schedule, "log_predictive", spy)
     X, y = load_iris(return_X_y=True)
     GPClassifier(n_inducing=8, objective="leave-one-out", expectation=8, max_iter=3, random_state=5).fit(X, y)
     assert set(asked) == {(8, 5)}

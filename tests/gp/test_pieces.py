@@ -16,18 +16,18 @@ from torch.testing import assert_close
 
 import gaussify.gp._models as models
 from gaussify import SoftmaxLikelihood
-from gaussify._estimators import Criterion, LabelParameters, LikelihoodKind
+from gaussify._calibration import Criterion, LabelledRows, LabelParameters, LikelihoodKind, choose_by_latents
 from gaussify._numerics import stable_cholesky
+from gaussify._numerics._optimise import maximise
 from gaussify.exceptions import InvalidArgumentError, JitterWarning, NumericalError
-from gaussify._calibration._choice import choose_label
-from gaussify.gp.objectives._cross import AutogradCross, RBFCross, cross_kernel
 from gaussify.gp._exact import ExactPosterior, SeparateSolver, SharedSolver
 from gaussify.gp._inducing import InducingInit, first_points, greedy_points
 from gaussify.gp._kernels import add_log_priors, make_kernel
 from gaussify.gp._models import InducingFeatures, SparseModel
-from gaussify.gp.objectives._passes import SortedRows, factorise
+from gaussify.gp._rows import SortedRows
 from gaussify.gp._scaling import ScalingKind, fit_scaling
-from gaussify._numerics._optimise import maximise
+from gaussify.gp.objectives._cross import AutogradCross, RBFCross, cross_kernel
+from gaussify.gp.objectives._passes import factorise
 from gaussify.likelihoods import LikelihoodMethod, PredictiveMethod
 
 N, D = 40, 3
@@ -607,8 +607,9 @@ def test_alpha_eps_has_a_prior_unless_rows_are_held_out(are_held_out, criterion,
         PredictiveMethod.QUADRATURE,
     )
 
-    def judge(table, leave_one_out):  # the smaller alpha_eps, the surer are rows of their labels
+    def latents_of(table, left_out):  # the smaller alpha_eps, the surer are rows of their labels
         return table.mean[labels], torch.full((12, 3), 1e-6).double()
 
-    found = choose_label(judge, labels, torch.ones(12).double(), parameters, 3, are_held_out=are_held_out)
+    rows = LabelledRows(torch.empty(12, 0).double(), labels, torch.ones(12).double())
+    found = choose_by_latents(latents_of, rows, parameters, 3, are_held_out=are_held_out)
     assert found.alpha_eps.item() == expected

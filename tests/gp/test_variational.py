@@ -16,12 +16,15 @@ from torch.testing import assert_close
 
 import gaussify.gp.objectives._expectation as expectation
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood
+from gaussify._numerics._optimise import Adam
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp import VariationalGPClassifier
-from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective
-from gaussify.gp._models import InducingFeatures, SparseModel, mean_variance
-from gaussify.gp.objectives._passes import SortedRows
-from gaussify._numerics._optimise import Adam
+from gaussify.gp._constant_mean import constant_variance
+from gaussify.gp._fitted import FittedSparseGP
+from gaussify.gp._models import InducingFeatures, SparseModel
+from gaussify.gp._rows import SortedRows
+from gaussify.gp._scaling import fit_scaling
+from gaussify.gp._variational_classifier import cold_start, matched_start
 from gaussify.gp.learning._variational import (
     Optimizer,
     Start,
@@ -32,7 +35,7 @@ from gaussify.gp.learning._variational import (
     observations,
     train,
 )
-from gaussify.gp._variational_classifier import cold_start, matched_start
+from gaussify.gp.objectives._likelihood import LikelihoodObjective, accumulate_likelihood_objective
 from gaussify.posterior import NaturalParameters, condition
 
 N, M, D = 40, 6, 2
@@ -253,12 +256,12 @@ def test_the_optimum_is_a_fixed_point_above_what_matching_gives(likelihood):
         table = type(likelihood)(
             *([3] if likelihood.n_latents > 1 else []), torch.tensor(alpha).double()
         ).target_table()
-        matched = accumulate_objective(
+        matched = accumulate_likelihood_objective(
             start.kernel,
             start.points,
             rows,
             table,
-            ExactObjective(likelihood.expected_log_prob),
+            LikelihoodObjective(likelihood.expected_log_prob),
             constant_variance=float(start.prior.variance[-1]),
         )
         assert matched < best
@@ -366,10 +369,17 @@ def test_chunks_do_not_change_the_steps(monkeypatch):
 def test_a_warm_start_has_the_bound_of_the_matched_model(likelihood):
     rows = problem(likelihood.n_classes, weight=torch.tensor([1.0, 2.0, 0.5, 3.0] * (N // 4)).double())
     kernel, Z, table = KERNELS["rbf"](), rows.features[:M], likelihood.target_table()
-    model = SparseModel.of_rows([InducingFeatures.of(kernel, Z)], rows)
-    trainer = VariationalTrainer(rows, likelihood.expected_log_prob, Start.matched(model, table, 1.0))
-    expected = accumulate_objective(
-        kernel, Z, rows, table, ExactObjective(likelihood.expected_log_prob), constant_variance=mean_variance(table)
+    features, scaling = InducingFeatures.of(kernel, Z), fit_scaling(rows.features.numpy(), rows.weight.numpy(), None)
+    (statistics,) = SparseModel.of_rows([features], rows).statistics
+    fitted = FittedSparseGP(features, scaling, statistics, likelihood, table, temperature=1.0)
+    trainer = VariationalTrainer(rows, likelihood.expected_log_prob, Start.matched(fitted))
+    expected = accumulate_likelihood_objective(
+        kernel,
+        Z,
+        rows,
+        table,
+        LikelihoodObjective(likelihood.expected_log_prob),
+        constant_variance=constant_variance(table),
     )
     assert trainer.bound() == pytest.approx(expected, rel=1e-8)
 
@@ -389,11 +399,11 @@ def matched(iris):
 def test_a_warm_start_has_the_latents_of_the_matched_model(iris, matched, optimizer):
     X, y, X_test, _ = iris
     assert matched.temperature_ != 1.0
-    likelihood, start = matched_start(matched)
-    rows = SortedRows.of(torch.from_numpy(matched._scaling(X)), torch.from_numpy(y), n_classes=3)
+    likelihood, start = matched_start(matched.fitted_)
+    rows = SortedRows.of(torch.from_numpy(matched.scale(X)), torch.from_numpy(y), n_classes=3)
     settings = TrainingSettings(optimizer=optimizer)
     trainer = VariationalTrainer(rows, likelihood.expected_log_prob, start, settings)
-    found = trainer.latents(torch.from_numpy(matched._scaling(X_test)))
+    found = trainer.latents(torch.from_numpy(matched.scale(X_test)))
     for own, expected in zip(found, matched.predict_latent(X_test), strict=True):
         assert_close(own.numpy(), expected, rtol=1e-9, atol=1e-9)
 

@@ -37,9 +37,8 @@ from torch.testing import assert_close
 from gaussify import GPClassifier
 from gaussify.datasets import make_four_classes
 from gaussify.exceptions import InvalidArgumentError
-from gaussify._calibration._choice import make_table
-from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective
-from gaussify.gp.objectives._passes import SortedRows
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.objectives._likelihood import LikelihoodObjective, accumulate_likelihood_objective
 from gaussify.interop.gpytorch import initialize_from_matched, scaled_inputs
 
 DOUBLE = torch.float64
@@ -127,9 +126,8 @@ def regression(model, classifier, constants):
         scaled_inputs(classifier, X, DOUBLE),
         scaled_inputs(classifier, X_TEST, DOUBLE),
     )
-    likelihood, _ = make_table(classifier._given.label, len(classifier.classes_), classifier._choice)
     labels = np.searchsorted(classifier.classes_, Y if len(classifier.classes_) > 2 else Y % 2)
-    targets, noise = (part.double() for part in likelihood.encode(torch.from_numpy(labels)))
+    targets, noise = (part.double() for part in classifier.likelihood_.encode(torch.from_numpy(labels)))
     targets, noise = targets / classifier.temperature_, noise / classifier.temperature_**2
     prior = kernel(points).to_dense() + strategy.jitter_val * torch.eye(len(points), dtype=DOUBLE)
     cross, forward = (kernel(points, some).to_dense() for some in (rows, new))
@@ -310,14 +308,14 @@ def test_rows_that_come_later_count(classifier):
 @pytest.mark.parametrize("dtype", [torch.float32, DOUBLE], ids=str)
 @pytest.mark.parametrize("strategy", [VariationalStrategy, UnwhitenedVariationalStrategy])
 def test_the_bound_begins_where_matching_ends(at_one, strategy, dtype):
-    likelihood, table = make_table(at_one._given.label, K, at_one._choice)
+    fitted = at_one.fitted_
     rows = SortedRows.of(scaled_inputs(at_one, X, DOUBLE), torch.from_numpy(Y), n_classes=K)
-    expected = accumulate_objective(
+    expected = accumulate_likelihood_objective(
         deepcopy(at_one.kernel_),
         torch.from_numpy(at_one.inducing_points_),
         rows,
-        table,
-        ExactObjective(likelihood.expected_log_prob),
+        fitted.table,
+        LikelihoodObjective(fitted.likelihood.expected_log_prob),
         constant_variance=1e4,
     )
     found = elbo(initialize_from_matched(Model(strategy, dtype=dtype), at_one), at_one).item()
@@ -457,9 +455,9 @@ def test_classifiers_that_do_not_fit_are_refused():
         initialize_from_matched(Model(), GPClassifier(n_inducing=M))
     with pytest.raises(NotFittedError):
         scaled_inputs(GPClassifier(n_inducing=M), X)
-    with pytest.raises(InvalidArgumentError, match=r"exact model.*n_inducing=\.\.\."):
+    with pytest.raises(InvalidArgumentError, match=r"inducing points.*n_inducing=None.*n_inducing=\.\.\."):
         initialize_from_matched(Model(), GPClassifier(max_iter=1).fit(X[:50], Y[:50]))
-    with pytest.raises(InvalidArgumentError, match=r"got 4\. .*shared_kernel=True"):
+    with pytest.raises(InvalidArgumentError, match=r"got n_inducing=5, shared_kernel=False.*shared_kernel=True"):
         initialize_from_matched(
             Model(points=(5, D)), GPClassifier(n_inducing=5, shared_kernel=False, max_iter=1).fit(X[:50], Y[:50])
         )

@@ -260,7 +260,7 @@ def test_single_rows_with_a_prediction_before_each_equal_one_fit(X, y, weighted)
 
 
 def test_a_long_stream_of_single_rows_is_cleared_of_rounding_from_time_to_time(monkeypatch):
-    monkeypatch.setattr("gaussify.linear._classifier._MOST_UPDATES", 50)
+    monkeypatch.setattr("gaussify.linear._current._MOST_UPDATES", 50)
     X, y, _ = make_rows(3, n=200)
     model = in_chunks(new(), X, y, [0, 10, *range(11, 201)], predict=True)
     assert_same(model, new().fit(X, y), X3)

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from gaussify import BayesianLogisticRegression, LogisticLikelihood, SoftmaxLikelihood
-from gaussify._estimators import ALPHA_GRID, best_temperature
+from gaussify._calibration import ALPHA_GRID, best_temperature
 from gaussify.likelihoods import PseudoTargets
 from gaussify.linear._hyperparameters import disperse, mean_information
 from gaussify.posterior import GaussianPrior, log_evidence, natural_parameters

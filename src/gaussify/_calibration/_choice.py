@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -29,12 +29,13 @@ class Choice(NamedTuple):
     temperature: float
     score: float | None
     """Mean log-likelihood of a row by the criterion; None if there were no rows to compute it on."""
-    prior_variance: Float[Tensor, " d"] | None = None
-    """Prior variance of each weight of a linear model; None for Gaussian processes, whose kernel says it."""
+    prior_variance: Float[Tensor, " d"] = torch.empty(0, dtype=torch.float64)
+    """Prior variance of each weight of a linear model; empty for Gaussian processes, whose kernel says it."""
     dispersion: float = 1.0
     """Factor of the variances in the target table."""
 
 
+@runtime_checkable  # the type checks of the tests need it
 class Complete(Protocol):
     """Completes a method and an alpha_eps: temperature, score and whatever else the estimator chooses."""
 

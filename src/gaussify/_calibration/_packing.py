@@ -16,7 +16,7 @@ def pack_choice(choice: Choice | None) -> Packed:
         return Packed(None, {})
     config: dict[str, Any] = {"method": str(choice.method), "temperature": choice.temperature, "score": choice.score}
     tensors = {"choice.alpha_eps": choice.alpha_eps}
-    if choice.prior_variance is not None:
+    if choice.prior_variance.numel():
         config["dispersion"] = choice.dispersion
         tensors["choice.prior_variance"] = choice.prior_variance
     return Packed(config, tensors)
@@ -44,13 +44,12 @@ def unpack_choice(
         tensors["choice.alpha_eps"],
         float(saved["temperature"]),
         saved["score"],
-        None if n_weights is None else tensors["choice.prior_variance"],
-        float(saved.get("dispersion", 1.0)),  # the first files lack it
+        dispersion=float(saved.get("dispersion", 1.0)),  # the first files lack it
     )
     expect(0.0 < choice.temperature < math.inf, "temperature is positive")
     expect(0.0 < choice.dispersion < math.inf, "dispersion is positive")
     expect_numbers(choice.alpha_eps, (n_classes,) if choice.alpha_eps.ndim else (), "alpha_eps", positive=True)
-    if choice.prior_variance is not None:
-        assert n_weights is not None
+    if n_weights is not None:
+        choice = choice._replace(prior_variance=tensors["choice.prior_variance"])
         expect_numbers(choice.prior_variance, (n_weights,), "prior_variance", positive=True)
     return choice

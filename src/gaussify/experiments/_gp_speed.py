@@ -36,10 +36,12 @@ from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
 from gaussify.experiments._timing import best_times, peak_gibibytes, run_alone
 from gaussify.gp import GPClassifier
-from gaussify.gp.objectives._likelihood import ExactObjective, accumulate_objective
+from gaussify.gp._constant_mean import constant_variance
+from gaussify.gp._rows import SortedRows
+from gaussify.gp.learning._hyperparameters import default_batch
+from gaussify.gp.objectives._collapsed import accumulate_collapsed_bound
 from gaussify.gp.objectives._expectation import log_predictive
-from gaussify.gp.learning._hyperparameters import CONSTANT_VARIANCE, default_batch
-from gaussify.gp.objectives._passes import SortedRows, accumulate_gradient
+from gaussify.gp.objectives._likelihood import LikelihoodObjective, accumulate_likelihood_objective
 from gaussify.likelihoods import SoftmaxLikelihood
 
 GENERATED = "generated"  # in place of a data set
@@ -104,7 +106,7 @@ class Evaluation(NamedTuple):
         def evaluate() -> Any:
             kernel.zero_grad()
             points.grad = None
-            return accumulate_gradient(kernel, points, rows, table)
+            return accumulate_collapsed_bound(kernel, points, rows, table)
 
         return evaluate
 
@@ -115,8 +117,8 @@ class Evaluation(NamedTuple):
         log_alpha = torch.tensor(_ALPHA, dtype=torch.float64).log().requires_grad_()
         batch_size, generator = default_batch(n, likelihood.n_latents), torch.Generator().manual_seed(seed)
         exact = {
-            "elbo": ExactObjective(likelihood.expected_log_prob),
-            "leave-one-out": ExactObjective(log_predictive(likelihood), leaves_out=True),
+            "elbo": LikelihoodObjective(likelihood.expected_log_prob),
+            "leave-one-out": LikelihoodObjective(log_predictive(likelihood), leaves_out=True),
         }[objective]
 
         def evaluate() -> float:
@@ -124,8 +126,8 @@ class Evaluation(NamedTuple):
             points.grad = log_alpha.grad = None
             table = SoftmaxLikelihood(likelihood.n_classes, log_alpha.exp(), "moment-ori").target_table()
             sample = torch.randperm(n, generator=generator)[:batch_size].sort().values if batch_size < n else None
-            return accumulate_objective(
-                kernel, points, rows, table, exact, constant_variance=CONSTANT_VARIANCE, sample=sample
+            return accumulate_likelihood_objective(
+                kernel, points, rows, table, exact, constant_variance=constant_variance(), sample=sample
             )
 
         return evaluate

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from gaussify import metrics
-from gaussify._estimators import best_temperature
+from gaussify._calibration import best_temperature
 from gaussify._optional import import_optional
 from gaussify.experiments._image_nets import load_images
 from gaussify.experiments._networks import MNISTNet, logit_auroc, made, note, scores

@@ -40,16 +40,16 @@ def exact_bound(model: Any, constant_variance: float) -> float:
     True
     """
     from gaussify._calibration._choice import make_table
-    from gaussify.gp.objectives._likelihood import ExactObjective, dense_objective
     from gaussify.gp._models import ExactModel
+    from gaussify.gp.objectives._likelihood import LikelihoodObjective, dense_likelihood_objective
 
     assert isinstance(model._model, ExactModel)
     rows = model._model.rows
     likelihood, table = make_table(model._given.label, rows.n_classes, model._choice)
     with torch.no_grad():
         covariance = model.kernel_(rows.features).to_dense() + constant_variance
-        bound = ExactObjective(likelihood.expected_log_prob)
-        return dense_objective(covariance, rows.labels, table, bound, rows.weight).item()
+        bound = LikelihoodObjective(likelihood.expected_log_prob)
+        return dense_likelihood_objective(covariance, rows.labels, table, bound, rows.weight).item()
 
 
 def _tasks(settings: Settings) -> list[Task]:

@@ -52,9 +52,9 @@ def bound_per_row(model: Any, X: Float[np.ndarray, "n d"], y: Int64[np.ndarray, 
     >>> bound_per_row(other, X, y) < bound_per_row(model, X, y) < 0.0
     True
     """
-    from gaussify.gp.objectives._passes import SortedRows
-    from gaussify.gp.learning._variational import VariationalTrainer
+    from gaussify.gp._rows import SortedRows
     from gaussify.gp._variational_classifier import matched_start
+    from gaussify.gp.learning._variational import VariationalTrainer
 
     labels = torch.from_numpy(np.searchsorted(model.classes_, y))
     rows = SortedRows.of(model._scaled(X), labels, n_classes=len(model.classes_))

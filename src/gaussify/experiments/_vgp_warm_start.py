@@ -95,9 +95,9 @@ def make_trainer(
     True
     """
     from gaussify.gp import GPClassifier
-    from gaussify.gp.objectives._passes import SortedRows
-    from gaussify.gp.learning._variational import COLD_RATE, WARM_RATE, Optimizer, TrainingSettings, VariationalTrainer
+    from gaussify.gp._rows import SortedRows
     from gaussify.gp._variational_classifier import cold_start, matched_start
+    from gaussify.gp.learning._variational import COLD_RATE, WARM_RATE, Optimizer, TrainingSettings, VariationalTrainer
 
     n_classes = int(split.y.max()) + 1
     rows = SortedRows.of(scaled(split, split.X), torch.from_numpy(split.y), n_classes=n_classes)

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from jaxtyping import Float
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted

@@ -119,7 +119,9 @@ class InducingFeatures(NamedTuple):
 
     def prior(self, table: PseudoTargets) -> GaussianPrior:
         """Return the prior of the weights: variance one, and a broad variance for the constant."""
-        variance = torch.cat([self.points.new_ones(len(self.points)), self.points.new_tensor([constant_variance(table)])])
+        variance = torch.cat(
+            [self.points.new_ones(len(self.points)), self.points.new_tensor([constant_variance(table)])]
+        )
         return GaussianPrior.centred(variance, n_latents=table.mean.shape[1])
 
     @torch.no_grad()

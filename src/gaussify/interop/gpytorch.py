@@ -457,8 +457,8 @@ def _matched(classifier: Any) -> _Matched:
     if not hasattr(classifier, "fitted_"):
         raise InvalidArgumentError(
             f"The 'classifier' parameter of {owner} must have inducing points, and one kernel for all latents; got "
-            f"n_inducing={classifier.n_inducing}, shared_kernel={classifier.shared_kernel}. Fit it with "
-            "GPClassifier(n_inducing=...), with as many inducing points as the variational model has."
+            f"n_inducing={classifier.n_inducing}, shared_kernel={classifier.shared_kernel}. Fit GPClassifier("
+            "n_inducing=..., shared_kernel=True) with as many inducing points as the variational model has."
         )
     fitted, temperature = classifier.fitted_, classifier.temperature_
     return _Matched(

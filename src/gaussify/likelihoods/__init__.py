@@ -4,9 +4,9 @@ from gaussify.likelihoods._base import BETA_METHODS
 from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty
 from gaussify.likelihoods._count import BinomialLikelihood, PoissonLikelihood
 from gaussify.likelihoods._logistic import LogisticLikelihood
-from gaussify.likelihoods._predictive import PredictiveMethod
+from gaussify.likelihoods._predictive import PredictiveMethod, PredictiveName
 from gaussify.likelihoods._softmax import SoftmaxLikelihood
-from gaussify.likelihoods._targets import LatentVariances, LikelihoodMethod, PseudoTargets
+from gaussify.likelihoods._targets import LatentVariances, LikelihoodMethod, LikelihoodMethodName, PseudoTargets
 
 __all__ = [
     "BETA_METHODS",
@@ -14,9 +14,11 @@ __all__ = [
     "ClassLikelihood",
     "LatentVariances",
     "LikelihoodMethod",
+    "LikelihoodMethodName",
     "LogisticLikelihood",
     "PoissonLikelihood",
     "PredictiveMethod",
+    "PredictiveName",
     "ProbabilityUncertainty",
     "PseudoTargets",
     "SoftmaxLikelihood",

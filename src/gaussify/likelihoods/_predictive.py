@@ -7,12 +7,16 @@ r"""From independent Gaussian latents to class probabilities, in five ways.
 import math
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gaussify._numerics import expected_softmax, sigmoid_pair
+
+PredictiveName = Literal["quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"]
+"""Names of the members of :class:`PredictiveMethod`."""
 
 _ELEMENTS = 1 << 20  # rows x classes x (samples or classes) at a time
 

@@ -1,13 +1,16 @@
 """What a likelihood turns labels into, and the ways to do it."""
 
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from gaussify._validation import float_dtype
+
+LikelihoodMethodName = Literal["variational", "moment", "laplace", "moment-ori", "gauss"]
+"""Names of the members of :class:`LikelihoodMethod`."""
 
 
 class PseudoTargets(NamedTuple):

@@ -1,4 +1,4 @@
-"""Hyperparameters of the linear model: prior variance, dispersion and the label parameters, from sums and a few rows."""
+"""Hyperparameters of the linear model: prior variance, dispersion, label parameters; from sums and a few rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,7 @@ from gaussify._calibration import (
     mean_nll,
     with_temperature,
 )
-from gaussify.likelihoods import (
-    ClassLikelihood,
-    LikelihoodMethod,
-    PseudoTargets,
-)
+from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PseudoTargets
 from gaussify.posterior import (
     ClassStatistics,
     GaussianPrior,
@@ -192,9 +188,9 @@ def mean_information(
 ) -> float:
     r"""Return the information of a label about a latent by the class likelihood, averaged over the posterior and rows.
 
-    For the logistic likelihood it is :math:`\mathbb{E}[p(1-p)]`, which is also what the optimum of variational inference
-    adds to the precision. For the softmax it is :math:`\mathrm{diag}(p) - pp^\top`, which concerns only the K - 1
-    contrasts of the latents; divided among these, the share of a latent is
+    For the logistic likelihood it is :math:`\mathbb{E}[p(1-p)]`, which is also what the optimum of variational
+    inference adds to the precision. For the softmax it is :math:`\mathrm{diag}(p) - pp^\top`, which concerns only the
+    K - 1 contrasts of the latents. Divided among these, the share of a latent is
     :math:`\mathbb{E}[\sum_k p_k(1-p_k)]/(K-1)`.
 
     Examples

@@ -1,6 +1,5 @@
-"""What a file says about a model, part by part, and the parts again, checked."""
+"""The reservoir as a part of a model file, and the reservoir again, checked."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -9,43 +8,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gaussify._estimators import Packed, expect, expect_numbers
-from gaussify.likelihoods import LikelihoodMethod
 from gaussify.linear._reservoir import Reservoir, ReservoirRows
-from gaussify.linear._hyperparameters import Choice
-
-
-def pack_choice(choice: Choice | None) -> Packed:
-    """Return what was chosen automatically."""
-    if choice is None:
-        return Packed(None, {})
-    config = {name: getattr(choice, name) for name in ("temperature", "dispersion", "score")}
-    tensors = {"choice.alpha_eps": choice.alpha_eps, "choice.prior_variance": choice.prior_variance}
-    return Packed({"method": str(choice.method), **config}, tensors)
-
-
-def unpack_choice(config: dict[str, Any], tensors: dict[str, Tensor]) -> Choice | None:
-    """Return the choice again; it must suit the statistics."""
-    saved = config["choice"]
-    if saved is None:
-        return None
-    choice = Choice(
-        LikelihoodMethod(saved["method"]),
-        tensors["choice.alpha_eps"],
-        float(saved["temperature"]),
-        tensors["choice.prior_variance"],
-        float(saved.get("dispersion", 1.0)),  # which the first files lack
-        saved["score"],
-    )
-    expect(0.0 < choice.temperature < math.inf, "temperature is positive")
-    expect(0.0 < choice.dispersion < math.inf, "dispersion is positive")
-    n_classes, n_features = tensors["feature_sum"].shape
-    expect_numbers(choice.alpha_eps, (n_classes,) if choice.alpha_eps.ndim else (), "alpha_eps", positive=True)
-    expect_numbers(choice.prior_variance, (n_features,), "prior_variance", positive=True)
-    return choice
 
 
 def pack_reservoir(reservoir: Reservoir | None) -> Packed:
-    """Return the rows that are kept, and what they were drawn by."""
+    """Return what a file holds of a reservoir: its rows, its size and its seed."""
     if reservoir is None:
         return Packed(None, {})
     config = {"size": reservoir.size, "seed": reservoir.seed, "log_limit": reservoir.present_log_limit}
@@ -54,7 +21,7 @@ def pack_reservoir(reservoir: Reservoir | None) -> Packed:
 
 
 def unpack_reservoir(config: dict[str, Any], tensors: dict[str, Tensor], classes: NDArray) -> Reservoir | None:
-    """Return the reservoir again."""
+    """Return the reservoir that ``pack_reservoir`` packed."""
     saved = config["reservoir"]
     if saved is None:
         return None
@@ -75,5 +42,5 @@ def unpack_reservoir(config: dict[str, Any], tensors: dict[str, Tensor], classes
 
 
 def _signed(array: NDArray) -> NDArray:
-    """Safetensors of torch know no unsigned integers."""
+    """Return the array with signed integers, as safetensors has no unsigned ones for torch."""
     return array.view(np.int64) if array.dtype == np.uint64 else np.ascontiguousarray(array)

@@ -6,13 +6,13 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from gaussify._estimators import LabelParameters, checked_label_parameters, checked_positive, is_auto
+from gaussify._calibration import LabelParameters, checked_label_parameters, checked_positive, is_auto
 from gaussify._validation import check_count
 from gaussify.exceptions import InvalidArgumentError
 
 
-class Given(NamedTuple):
-    """The parameters, checked; None stands for what is to be chosen."""
+class LinearParameters(NamedTuple):
+    """The parameters of BayesianLogisticRegression, checked; None stands for "auto"."""
 
     label: LabelParameters
     prior_variance: Tensor | None  # () or (d,)
@@ -24,24 +24,24 @@ class Given(NamedTuple):
 
     @property
     def by_rows(self) -> bool:
-        """Whether anything is to be chosen by rows."""
+        """Whether some parameter is chosen by the criterion, which needs rows."""
         label = self.label
         return None in (label.method, label.temperature, self.dispersion) or label.alpha_eps is None
 
 
-def checked_parameters(estimator: BaseEstimator) -> Given:
-    """Return what the parameters mean, or say which of them is wrong, and why."""
+def checked_parameters(estimator: BaseEstimator) -> LinearParameters:
+    """Return the parameters, or raise an error that names the wrong one."""
     owner, label = type(estimator).__name__, checked_label_parameters(estimator)
     n_features = getattr(estimator, "n_features_in_", None)  # unknown before the first rows
-    of_features = np.shape(estimator.prior_variance) if n_features is None else (n_features,)
+    sizes = np.shape(estimator.prior_variance) if n_features is None else (n_features,)
     forgetting = float(checked_positive(estimator, "forgetting"))
     if forgetting > 1.0:
         raise InvalidArgumentError(f"The 'forgetting' parameter of {owner} must be at most 1; got {forgetting:g}.")
-    return Given(
+    return LinearParameters(
         label,
         prior_variance=None
         if is_auto(estimator.prior_variance)
-        else checked_positive(estimator, "prior_variance", of_features),
+        else checked_positive(estimator, "prior_variance", sizes),
         forgetting=forgetting,
         dispersion=None if is_auto(estimator.dispersion) else float(checked_positive(estimator, "dispersion")),
         intercept_variance=float(checked_positive(estimator, "intercept_variance")),

@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gaussify._estimators import best_temperature, plain, unchanged_on_error, unpacking
+from gaussify._calibration import best_temperature
+from gaussify._estimators import plain, unchanged_on_error, unpacking
 from gaussify._persistence import read_model, write_model
 from gaussify._validation import as_labels, as_tensor, check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError

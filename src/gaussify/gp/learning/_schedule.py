@@ -1,14 +1,14 @@
 """The searches of a fit: which there are, from where each sets out, and which result is kept.
 
 First hyperparameters are learnt with fixed targets, by the evidence or the collapsed bound. Then leave-one-out chooses
-method, ``alpha_eps`` and temperature. A sparse model of many rows holds out the rows on which that choice is scored: the
-searches do not see them, so the score also says which search to keep. Depending on ``objective``, further searches go on
-from there with the class likelihood.
+method, ``alpha_eps`` and temperature. A sparse model of many rows holds out the rows on which that choice is scored.
+The searches do not see them, so the score also says which search to keep. Depending on ``objective``, further searches
+go on from there with the class likelihood.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -27,7 +27,7 @@ from gaussify._calibration import (
 from gaussify._estimators import plain
 from gaussify._numerics._optimise import SearchReport
 from gaussify.gp._inducing import InducingInit, first_points
-from gaussify.gp._kernels import KernelOption, first_scales, make_kernel
+from gaussify.gp._kernels import first_scales, make_kernel
 from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, SparseModel
 from gaussify.gp._parameters import GPParameters, Objective
 from gaussify.gp._rows import SortedRows
@@ -79,7 +79,7 @@ class _SparseResult(NamedTuple):
         return [(own.kernel, own.points) for own in self.features]
 
 
-def fit_model(given: GPParameters, rows: SortedRows, kernel: KernelOption, *, owner: str) -> FitResult:
+def fit_model(given: GPParameters, rows: SortedRows, kernel: Any, *, owner: str) -> FitResult:
     """Learn hyperparameters and label parameters from scaled rows.
 
     Parameters

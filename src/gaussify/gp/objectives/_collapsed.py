@@ -12,7 +12,8 @@ matrix of each class, and through :math:`t_c = \sum_{i\in c}k(x_i, x_i)`:
         - \tfrac12\log|B_l| + \tfrac12 b_l^\top B_l^{-1}b_l, \\
     B_l &= I + \sum_c\frac{G_c}{v_{cl}}, \qquad b_l = \sum_c\frac{y_{cl} - \mu_l}{v_{cl}}s_c.
 
-The bound is quadratic in each constant mean. Its best value is that of generalised least squares: with :math:`a_l = \sum_c s_c/v_{cl}` and :math:`b_l^0` for :math:`b_l` at :math:`\mu_l = 0`,
+The bound is quadratic in each constant mean. Its best value is that of generalised least squares: with
+:math:`a_l = \sum_c s_c/v_{cl}` and :math:`b_l^0` for :math:`b_l` at :math:`\mu_l = 0`,
 
 .. math:: \mu_l = \frac{\sum_c n_cy_{cl}/v_{cl} - a_l^\top B_l^{-1}b_l^0}
     {\sum_c n_c/v_{cl} - a_l^\top B_l^{-1}a_l}.

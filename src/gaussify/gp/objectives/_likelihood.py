@@ -179,7 +179,8 @@ def dense_likelihood_objective(
     >>> def one(mean, variance, labels):
     ...     return torch.ones(len(labels))
     >>> rows = torch.tensor([0, 1]), table
-    >>> dense_likelihood_objective(torch.eye(2), *rows, LikelihoodObjective(one), torch.ones(2))  # 2 - (log 2 - 1/2 + 1/4)
+    >>> bound = LikelihoodObjective(one)
+    >>> dense_likelihood_objective(torch.eye(2), *rows, bound, torch.ones(2))  # 2 - (log 2 - 1/2 + 1/4)
     tensor(1.5569)
     >>> def squared(mean, variance, labels):
     ...     return mean[:, 0].square()
