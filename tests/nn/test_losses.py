@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gaussify import SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.nn import MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
+
 HAS_KERNELS = False
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
 
@@ -685,7 +686,7 @@ def difference_when_compiled(case: str) -> str:
             gradients, logits = torch.vmap(torch.func.grad(MatchedBCEWithLogitsLoss(0.2))), random_logits(*y.shape)
             assert_close(torch.compile(gradients, **WHOLE)(logits, y), gradients(logits, y), rtol=1e-5, atol=1e-6)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"[:1000]
+        return f"{type(error).__name__}: {error}"[-1500:]
     return ""
 
 

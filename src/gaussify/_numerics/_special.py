@@ -44,7 +44,7 @@ def first_order(x: Tensor) -> Tensor:
         ...
     RuntimeError: Only first derivatives are known here: create_graph=True would give wrong second ones.
     """
-    return _FirstOrder.apply(x)
+    return x if is_constant(x) else _FirstOrder.apply(x)
 
 
 def is_constant(*tensors: Tensor) -> bool:

@@ -53,7 +53,7 @@ class BetaCurve(NamedTuple):
         bits = distance.view(_INTEGERS[labels.dtype])
         piece = (bits >> n_bits) - torch.where(is_high, self.first_high, self.first_low)
         within = (bits & (2**n_bits - 1)).to(labels.dtype) * 2.0**-n_bits - 0.5
-        return piece.long().clamp(0, self.coefficients.shape[-1] - 1), within
+        return piece.long().clamp(0, self.coefficients.size(-1) - 1), within
 
     def of_labels(self, labels: Float[Tensor, "*n"]) -> Gaussians:
         """Return the Gaussian of each label."""

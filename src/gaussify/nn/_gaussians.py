@@ -15,6 +15,11 @@ from gaussify.likelihoods import LikelihoodMethod, LogisticLikelihood, SoftmaxLi
 from gaussify.matching import match
 from gaussify.matching._gamma import match_log_gamma
 
+try:  # torch.compiler.disable would import all of torch's compiler at once, for seconds; this does when it is called
+    from torch._compile import _disable_dynamo as _untraced
+except ImportError:
+    _untraced = torch.compiler.disable
+
 Number = float | Tensor  # a Python number, or a tensor: one for all classes, or one for each
 _Result = TypeVar("_Result")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -75,7 +80,9 @@ class LabelGaussians(NamedTuple):
         """Return mean and variance for each logit. ``torch.compile`` makes one operation of this and what follows."""
         classes = torch.arange(logits.shape[1], device=logits.device).reshape(-1, *[1] * (logits.ndim - 2))
         is_own = labels.unsqueeze(1) == classes
-        other_mean, other_variance, own_mean, own_variance = (_as_tensor(part, logits) for part in self)
+        other_mean, other_variance, own_mean, own_variance = (
+            _as_tensor(along_classes(part, logits), logits) for part in self
+        )
         return torch.where(is_own, own_mean, other_mean), torch.where(is_own, own_variance, other_variance)
 
     def normaliser(self, labels: Int64[Tensor, "n ..."], n_classes: int) -> Number:
@@ -143,8 +150,8 @@ def logit_beta_gaussian(
     >>> logit_beta_gaussian(torch.tensor([0.1, 1.1]), torch.tensor([1.1, 0.1]), LikelihoodMethod.LAPLACE)
     (tensor([-2.3979,  2.3979]), tensor([10.9091, 10.9091]))
     """
-    matched = match(Beta(alpha, beta, validate_args=False), method.value)
-    return matched.mean, matched.variance
+    alpha, beta = torch.broadcast_tensors(alpha, beta)
+    return (_untraced_match if torch.compiler.is_compiling() else _match_beta)(alpha, beta, method.value)
 
 
 def of_labels(part: Number, labels: Int64[Tensor, "..."]) -> Number:
@@ -234,8 +241,7 @@ def along_classes(part: Number, logits: Float[Tensor, "n c ..."]) -> Number:
 
 
 def _as_tensor(part: Number, logits: Tensor) -> Tensor:
-    along = along_classes(part, logits)
-    return along if isinstance(along, Tensor) else logits.new_full((), along)
+    return part if isinstance(part, Tensor) else logits.new_full((), part)
 
 
 def _at_labels(labels: Tensor, at_0: Number, at_1: Number) -> Tensor:
@@ -254,21 +260,36 @@ def _smoothed_counts(label_smoothing: float, n_classes: int | float) -> tuple[fl
 
 
 @is_constant
-@lru_cache
 def _softmax_table(alpha_eps: str, label_smoothing: str, n_classes: str, method: str) -> tuple[float, ...]:
-    """Mean and variance of any class but the label's, and of the label's, by the table of two classes."""
-    alpha, smoothing, n = map(float.fromhex, (alpha_eps, label_smoothing, n_classes))
-    with without_modes(), torch.device("cpu"):
-        counts = torch.tensor(_smoothed_counts(smoothing, n), dtype=torch.float64)
-        mean, variance = SoftmaxLikelihood(2, alpha, method).encode(counts.unsqueeze(1).expand(2, 2))
-        return mean[0, 0].item(), variance[0, 0].item(), mean[1, 0].item(), variance[1, 0].item()
+    return _fixed_softmax_table(*map(float.fromhex, (alpha_eps, label_smoothing, n_classes)), method)
 
 
 @is_constant
-@lru_cache
 def _logistic_table(alpha_eps: str, beta_eps: str, method: str) -> tuple[float, ...]:
+    return _fixed_logistic_table(*map(float.fromhex, (alpha_eps, beta_eps)), method)
+
+
+@lru_cache
+def _fixed_softmax_table(alpha_eps: float, label_smoothing: float, n_classes: float, method: str) -> tuple[float, ...]:
+    """Mean and variance of any class but the label's, and of the label's, by the likelihood of two classes."""
+    with without_modes(), torch.device("cpu"):
+        counts = torch.tensor(_smoothed_counts(label_smoothing, n_classes), dtype=torch.float64)
+        mean, variance = SoftmaxLikelihood(2, alpha_eps, method).encode(counts.unsqueeze(1).expand(2, 2))
+        return mean[0, 0].item(), variance[0, 0].item(), mean[1, 0].item(), variance[1, 0].item()
+
+
+@lru_cache
+def _fixed_logistic_table(alpha_eps: float, beta_eps: float, method: str) -> tuple[float, ...]:
     """Mean and variance of label 0, and of label 1."""
     with without_modes(), torch.device("cpu"):
-        alpha, beta = (torch.tensor(float.fromhex(eps), dtype=torch.float64) for eps in (alpha_eps, beta_eps))
+        alpha, beta = torch.tensor([alpha_eps, beta_eps], dtype=torch.float64)
         mean, variance = LogisticLikelihood(alpha, beta, method).target_table()
         return mean[0].item(), variance[0].item(), mean[1].item(), variance[1].item()
+
+
+def _match_beta(alpha: Tensor, beta: Tensor, method: str) -> tuple[Tensor, Tensor]:
+    matched = match(Beta(alpha, beta, validate_args=False), method)
+    return matched.mean, matched.variance
+
+
+_untraced_match = _untraced(_match_beta)

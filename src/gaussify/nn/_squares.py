@@ -40,7 +40,7 @@ def label_losses(
     """
     other_mean, other_variance, own_mean, own_variance = gaussians
     unit = 1.0
-    if type(other_variance) is float and _SQUARES[0] < other_variance < _SQUARES[1]:  # spares a pass over all logits
+    if isinstance(other_variance, float) and _SQUARES[0] < other_variance < _SQUARES[1]:  # spares a pass over all logits
         unit, other_variance, own_variance = other_variance, 1.0, own_variance / other_variance
 
     def expression(logits: Tensor, labels: Tensor) -> Tensor:
@@ -61,12 +61,14 @@ def label_losses(
         if unit == 1.0:
             scaled.mul_(other_root)
         slope = scaled.scatter_(1, at, own.mul_(own_root))
-        return norms.square_() if divisor is None else torch.dot(norms.reshape(-1), norms.reshape(-1)), slope
+        squares = norms.square_()
+        return squares if divisor is None else squares.sum(), slope
 
     normaliser = gaussians.normaliser(labels, logits.shape[1])
+    forms = _Forms(expression, with_slope, 0.5 / unit)
     if divisor is None:
-        return _differentiated(logits, labels, _Forms(expression, with_slope, 0.5 / unit), gaussians) + normaliser
-    forms = _Forms(expression, with_slope, 0.5 / (unit * divisor), normaliser * (labels.numel() / divisor))
+        return _differentiated(logits, labels, forms, gaussians) + normaliser
+    forms = forms._replace(constant=normaliser * labels.numel(), divisor=divisor)
     return _differentiated(logits, labels, forms, gaussians)
 
 
@@ -118,17 +120,23 @@ def density_losses(
             parts.append(rows_with_slope(logits[rows], target[rows], out=slopes[rows])[0])
         return torch.stack(parts).sum() if is_total else torch.cat(parts), slopes
 
-    forms = _Forms(expression, with_slope, 0.5 if divisor is None else 0.5 / divisor)
+    forms = _Forms(expression, with_slope, 0.5, divisor=1 if divisor is None else divisor)
     return _differentiated(logits, target, forms, learnt)
 
 
 class _Forms(NamedTuple):
-    """The two forms of a loss, which is ``factor`` times what they return, plus ``constant``."""
+    """The two forms of a loss, which is ``factor`` times what they return, plus ``constant``, all over ``divisor``."""
 
     expression: Callable[[Tensor, Tensor], Tensor]
     with_slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # and half the derivative of what they return
     factor: float
     constant: Number = 0.0
+    divisor: int = 1
+
+    @property
+    def share(self) -> float:
+        """One over the divisor; no rows have no mean."""
+        return 1.0 / self.divisor if self.divisor else math.nan
 
 
 def _differentiated(logits: Tensor, target: Tensor, forms: _Forms, learnt: Iterable[Number]) -> Tensor:
@@ -138,7 +146,7 @@ def _differentiated(logits: Tensor, target: Tensor, forms: _Forms, learnt: Itera
             return _KnownSlope.apply(logits, target, forms)
         except RuntimeError:  # within torch.func, in forward mode, for targets made in inference mode
             pass
-    return forms.expression(logits, target) * forms.factor + forms.constant
+    return (forms.expression(logits, target) * forms.factor + forms.constant) / forms.divisor
 
 
 class _KnownSlope(Function):
@@ -149,12 +157,12 @@ class _KnownSlope(Function):
         loss, slope = forms.with_slope(logits, target)
         ctx.save_for_backward(logits, target, slope)
         ctx.forms = forms
-        return loss.mul_(forms.factor).add_(forms.constant)
+        return loss.mul_(forms.factor * forms.share).add_(forms.constant * forms.share)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, slope = ctx.saved_tensors
-        factors = grad * (2.0 * ctx.forms.factor)
+        factors = grad * (2.0 * ctx.forms.factor * ctx.forms.share)
         if torch.is_grad_enabled():
             loss = 0.5 * ctx.forms.expression(logits, target).sum()
             (slope,) = torch.autograd.grad(loss, logits, create_graph=True)

@@ -31,6 +31,7 @@ from gaussify.nn._gaussians import (
     Gaussians,
     LabelGaussians,
     Number,
+    along_classes,
     count_gaussians,
     logit_beta_gaussian,
     remembered,
@@ -205,7 +206,7 @@ def matched_binary_cross_entropy_with_logits(
 
 @remembered
 def _class_options(
-    method: str, reduction: str, ignore_index: int, label_smoothing: float, *, owner: str
+    method: str, reduction: str, ignore_index: Any, label_smoothing: Any, *, owner: str
 ) -> tuple[LikelihoodMethod, Reduction, float]:
     check_index(ignore_index, owner=owner)
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner)
@@ -280,7 +281,7 @@ def _count_losses(
     )
     if weight is None:
         return losses
-    return _reduced(losses * torch.tensordot(counts, weight.to(counts), dims=([1], [0])), how)
+    return _reduced(losses * (counts * along_classes(weight.to(counts), counts)).sum(1), how)
 
 
 def _binary_gaussians(
