@@ -1,4 +1,4 @@
-"""Cross products of options, of which the default run takes a sample that has every pair of values."""
+"""Cross products of options: the default run takes a sample, and the rest is marked slow."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations, product
@@ -8,15 +8,39 @@ import pytest
 
 
 def pairwise(**options: Sequence[Any] | Mapping[str, Any]) -> pytest.MarkDecorator:
-    """Return a mark for the whole product of options; what is not in :func:`pairwise_sample` is marked slow.
+    """Return a mark for the whole product of options, of which the default run takes enough for every pair of values.
 
     Parameters
     ----------
     **options : sequence or mapping
         Values of each argument of the test. Keys of a mapping are the words for values in the names of cases.
     """
+    return _sampled(2, options)
+
+
+def each_value(**options: Sequence[Any] | Mapping[str, Any]) -> pytest.MarkDecorator:
+    """Return a mark as :func:`pairwise` does, for options that do not meddle with each other: each value is enough."""
+    return _sampled(1, options)
+
+
+def covering_sample(values: Sequence[Iterable[Hashable]], strength: int = 2) -> list[tuple[Hashable, ...]]:
+    """Return combinations of values such that any ``strength`` values of different options meet in one of them.
+
+    Greedy: the next combination is the first of those in which the most meet for the first time.
+    """
+    candidates = {candidate: _meetings(candidate, strength) for candidate in product(*values)}
+    missing = set().union(*candidates.values())
+    sample = []
+    while missing:
+        best = max(candidates, key=lambda candidate: len(missing & candidates[candidate]))
+        sample.append(best)
+        missing -= candidates[best]
+    return sample
+
+
+def _sampled(strength: int, options: Mapping[str, Sequence[Any] | Mapping[str, Any]]) -> pytest.MarkDecorator:
     words = {name: list(values) for name, values in options.items()}
-    sample = set(pairwise_sample([range(len(own)) for own in words.values()]))
+    sample = set(covering_sample([range(len(own)) for own in words.values()], strength))
     cases = [
         pytest.param(
             *(_value(values, i) for values, i in zip(options.values(), places, strict=True)),
@@ -28,23 +52,8 @@ def pairwise(**options: Sequence[Any] | Mapping[str, Any]) -> pytest.MarkDecorat
     return pytest.mark.parametrize(tuple(options), cases)
 
 
-def pairwise_sample(values: Sequence[Iterable[Hashable]]) -> list[tuple[Hashable, ...]]:
-    """Return combinations of values such that every two values of different options meet in one of them.
-
-    Greedy: the next combination is the first of those with the most pairs that have not met.
-    """
-    candidates = list(product(*values))
-    missing = set().union(*map(_pairs, candidates)) if candidates else set()
-    sample = []
-    while missing:
-        best = max(candidates, key=lambda candidate: len(missing & _pairs(candidate)))
-        sample.append(best)
-        missing -= _pairs(best)
-    return sample or candidates  # of one option alone there are no pairs
-
-
-def _pairs(candidate: tuple[Hashable, ...]) -> set[Any]:
-    return set(combinations(enumerate(candidate), 2))
+def _meetings(candidate: tuple[Hashable, ...], strength: int) -> set[Any]:
+    return set(combinations(enumerate(candidate), strength))
 
 
 def _value(values: Sequence[Any] | Mapping[str, Any], place: int) -> Any:

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from gaussify import LogisticLikelihood, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
-from pairwise import pairwise
+from pairwise import each_value, pairwise
 
 BETA_MATCHES = ["laplace", "variational", "moment"]
 MATCHES = [*BETA_MATCHES, "moment-ori"]
@@ -133,8 +133,7 @@ def test_smoothed_indices_are_smoothed_probabilities(method, label_smoothing, re
         assert_close(actual, expected, **EXACT)
 
 
-@methods
-@pytest.mark.parametrize("kind", ["index", "soft"])
+@each_value(method=METHODS, kind=KINDS)
 def test_one_number_and_the_same_for_each_class_agree(method, kind):
     logits, y = random_logits(5, 3), random_targets(kind, (5, 3))
     one, tensor, each = (
@@ -175,7 +174,7 @@ def test_further_dimensions_are_further_rows(shape, method, kind):
     assert_close(losses.reshape(-1), torch.stack(of_rows), **EXACT)
 
 
-@pairwise(method=METHODS, shape=SHAPES)
+@each_value(method=METHODS, shape=SHAPES)
 def test_the_mean_of_indices_is_weighted(method, shape):
     logits, y = random_logits(*shape), random_targets("index", shape)
     losses, w = matched_cross_entropy(logits, y, method=method, reduction="none"), WEIGHT[y]
@@ -187,7 +186,7 @@ def test_the_mean_of_indices_is_weighted(method, shape):
     assert_close(mean, (w * losses).sum() / w.sum(), **EXACT)
 
 
-@pairwise(method=METHODS, shape=SHAPES)
+@each_value(method=METHODS, shape=SHAPES)
 def test_the_mean_of_probabilities_is_over_rows(method, shape):
     logits, y = random_logits(*shape), random_targets("soft", shape)
     losses = matched_cross_entropy(logits, y, method=method, reduction="none")
@@ -236,7 +235,7 @@ def test_a_batch_of_ignored_rows_reduces_as_torch(ignore_index, weight, reductio
     assert_close(actual, expected, equal_nan=True, rtol=0, atol=0)
 
 
-@pairwise(reduction=REDUCTIONS, kind=KINDS)
+@each_value(reduction=REDUCTIONS, kind=KINDS)
 def test_an_empty_batch_reduces_as_torch(reduction, kind):
     logits, y = torch.zeros(0, 3), random_targets(kind, (5, 3))[:0]
     expected = F.cross_entropy(logits, y.float() if kind == "soft" else y, reduction=reduction)
@@ -255,7 +254,7 @@ def test_binary_shapes_and_reductions_are_those_of_torch(shape, reduction, metho
         assert_close(actual, {"none": losses, "mean": losses.mean(), "sum": losses.sum()}[reduction], **EXACT)
 
 
-@pairwise(reduction=REDUCTIONS, method=BETA_METHODS)
+@each_value(reduction=REDUCTIONS, method=BETA_METHODS)
 def test_binary_weights_act_as_those_of_torch(reduction, method):
     """torch's own factors on each loss, of a hard label, times the matched loss."""
     logits = random_logits(4, 3)
@@ -269,7 +268,7 @@ def test_binary_weights_act_as_those_of_torch(reduction, method):
         assert_close(actual, {"none": expected, "mean": expected.mean(), "sum": expected.sum()}[reduction], **EXACT)
 
 
-# --- the derivative in the same pass -----------------------------------------------------------------------------------------------
+# --- the derivative in the same pass -----------------------------------------------------------------------------
 
 
 @pairwise(method=METHODS, shape=SHAPES, label_smoothing=[0.0, 0.2])
@@ -292,7 +291,7 @@ def test_the_mean_is_the_same_by_any_way(method, shape, label_smoothing):
 MANY = {"few": (5, 3), "many": (300, 100), "in-chunks": (200, 1000)}
 
 
-@pairwise(shape=MANY, kind=KINDS)
+@each_value(shape=MANY, kind=KINDS)
 def test_the_loss_leaves_its_inputs_alone(shape, kind):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
     logits_before, y_before = logits.detach().clone(), y.clone()
@@ -304,7 +303,7 @@ def test_the_loss_leaves_its_inputs_alone(shape, kind):
     assert_close(first, second, rtol=0, atol=0)
 
 
-@pairwise(shape=MANY, kind=KINDS)
+@each_value(shape=MANY, kind=KINDS)
 def test_a_derivative_that_was_given_away_and_changed_comes_again(shape, kind):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
     loss = matched_cross_entropy(logits, y)
@@ -388,7 +387,7 @@ def test_a_long_sum_of_equal_squares_keeps_the_digits_of_single_precision():
     assert_close(value.double(), of_one, rtol=1e-5, atol=0)
 
 
-@pairwise(shape=MANY, kind=KINDS)
+@each_value(shape=MANY, kind=KINDS)
 def test_logits_in_any_order_of_memory_give_the_same(shape, kind):
     logits, y = random_logits(*shape), random_targets(kind, shape)
     plain, turned = (
@@ -445,7 +444,7 @@ def test_fixed_binary_concentrations_give_what_learnt_ones_do(method, dtype, red
     assert_close(*losses, **NEAR[dtype])
 
 
-@pairwise(n_rows=[7, 3000], method=MATCHES)
+@each_value(n_rows=[7, 3000], method=MATCHES)
 def test_probabilities_in_chunks_are_those_of_rows(method, n_rows):
     logits, y = random_logits(n_rows, 40), random_targets("soft", (n_rows, 40))  # of several chunks, and of one
     whole, of_rows = (
@@ -501,7 +500,7 @@ def test_first_and_second_derivatives_in_logits(method, reduction, kind):
     )
 
 
-@pairwise(method=BETA_METHODS, y={"hard": BINARY, "soft": SOFT_BINARY})
+@each_value(method=BETA_METHODS, y={"hard": BINARY, "soft": SOFT_BINARY})
 def test_first_and_second_derivatives_in_binary_logits(method, y):
     twice(
         lambda f: matched_binary_cross_entropy_with_logits(f, y, alpha_eps=0.3, beta_eps=0.2, method=method),
@@ -518,7 +517,7 @@ def test_derivatives_in_alpha_eps(method, alpha, kind):
     )
 
 
-@pairwise(method=BETA_MATCHES, y=BINARY_LABELS)
+@each_value(method=BETA_MATCHES, y=BINARY_LABELS)
 def test_derivatives_in_binary_concentrations(method, y):
     assert torch.autograd.gradcheck(
         lambda a, b, f: matched_binary_cross_entropy_with_logits(f, y, alpha_eps=a, beta_eps=b, method=method),
@@ -526,7 +525,7 @@ def test_derivatives_in_binary_concentrations(method, y):
     )
 
 
-@pairwise(method=METHODS, weight=WEIGHTS)
+@each_value(method=METHODS, weight=WEIGHTS)
 def test_derivatives_in_probabilities(method, weight):
     logits, y = random_logits(4, 3), random_targets("soft", (4, 3))
     assert torch.autograd.gradcheck(
@@ -549,7 +548,7 @@ def test_derivatives_in_binary_probabilities(method):
     assert_close(((inside - BINARY) * slope).sum(), difference, rtol=1e-3, atol=1e-9)
 
 
-@pairwise(method=METHODS, reduction=["mean", "sum"])
+@each_value(method=METHODS, reduction=["mean", "sum"])
 def test_function_transforms_agree_with_autograd(method, reduction):
     logits = random_logits(5, 3)
 
@@ -626,7 +625,7 @@ def test_half_precision_logits_give_the_float32_loss(dtype, method, kind):
     assert_close(loss, expected, rtol=1e-6, atol=1e-6)
 
 
-@pairwise(dtype=HALVES, method=BETA_METHODS, y=BINARY_LABELS)
+@each_value(dtype=HALVES, method=BETA_METHODS, y=BINARY_LABELS)
 def test_half_precision_binary_logits_give_the_float32_loss(dtype, method, y):
     logits, y = random_logits(5).to(dtype), y.to(dtype) if y.is_floating_point() else y
     loss = matched_binary_cross_entropy_with_logits(logits, y, method=method)
@@ -634,7 +633,7 @@ def test_half_precision_binary_logits_give_the_float32_loss(dtype, method, y):
     assert_close(loss, matched_binary_cross_entropy_with_logits(logits.float(), y.float(), method=method))
 
 
-@pairwise(method=METHODS, reduction=["mean", "sum"])
+@each_value(method=METHODS, reduction=["mean", "sum"])
 def test_large_half_precision_logits_do_not_overflow(method, reduction):
     logits = torch.full((5, 3), 1e4, dtype=torch.float16)
     logits[:, 0] *= -1.0
@@ -662,7 +661,7 @@ def test_autocast_does_not_change_the_loss(kind, weight, reduction):
     assert_close(loss, matched_cross_entropy(logits.float(), y, weight, reduction=reduction))
 
 
-@pairwise(method=BETA_METHODS, y=BINARY_LABELS)
+@each_value(method=BETA_METHODS, y=BINARY_LABELS)
 def test_autocast_does_not_change_the_binary_loss(method, y):
     logits = random_logits(5).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -765,7 +764,7 @@ def test_binary_arguments_are_checked(options, message):
     check_refused(lambda: matched_binary_cross_entropy_with_logits(LOGITS[:, 0], BINARY, **options), *message)
 
 
-@pairwise(
+@each_value(
     method=BETA_METHODS,
     wrong={
         "above": (BINARY * 1.5, ("at most 1; got 1.5 at index 0",)),
