@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PEERS := laplace-torch vbll asdfghjkl==0.1a4 backpack-for-pytorch curvlinops-for-pytorch torchmetrics opt-einsum \
 	lightning-utilities einops einconv unfoldNd modAL-python scikit-activeml iteration-utilities makefun
 
-.PHONY: demo test check test-all docs bench results format clean help
+.PHONY: demo test check test-all coverage oldest docs dist try-dist bench results format clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -32,10 +32,33 @@ test: check  ## everything that continuous integration runs
 test-all: check  ## the default tests and the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --hypothesis-profile=thorough
 
+coverage: check  ## the default tests, with the lines they run counted; the report is in coverage.xml too
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" \
+		--cov --cov-report=xml --cov-report=term:skip-covered
+
+oldest:  ## the default tests with the oldest supported versions of dependencies, in an environment of their own
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(VENV)-oldest/bin/uv pip install --python $(VENV)-oldest --resolution lowest-direct --editable ".[test]"
+	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -q -n 2 -m "not slow"
+
 docs: $(STAMP)  ## the documentation as HTML in docs/_build/html, with every example run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
 	rm -rf docs/api/names  # pages of names that may be gone
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -n -b html docs docs/_build/html
+
+dist:  ## wheel and source archive in dist/, with their metadata checked
+	rm -rf dist build
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	build/release/bin/python -m build
+	build/release/bin/python -m twine check --strict dist/*
+
+try-dist:  ## the demo, run from the wheel in dist/ in an empty environment
+	rm -rf build/empty
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$$(ls dist/*.whl)[table]"
+	cd build && empty/bin/gaussify demo --out demo
 
 format: $(STAMP)  ## rewrite the code in the project's format
 	$(BIN)/ruff format .
@@ -72,5 +95,5 @@ results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce streaming --preset laptop --out results --fresh  # reads GAUSSIFY_DATA; trains a VGG-11 first
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \
+	rm -rf $(VENV) $(VENV)-oldest build dist src/*.egg-info .coverage coverage.xml .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \
 		docs/_build docs/api docs/gallery

@@ -284,9 +284,7 @@ def softmax_reference(mean: np.ndarray, variance: np.ndarray, step: float = 0.1)
     return probs, expected_max - np.euler_gamma
 
 
-def softmax_tensor_product(
-    mean: np.ndarray, variance: np.ndarray, n: int = 121
-) -> tuple[np.ndarray, np.ndarray, float]:
+def softmax_tensor_product(mean: np.ndarray, variance: np.ndarray, n: int = 81) -> tuple[np.ndarray, np.ndarray, float]:
     """E[p], E[p(1 - p)] and E[logsumexp] for one row of three classes: a dense rule over all latents at once."""
     u = np.linspace(-9.0, 9.0, n)
     w = np.exp(-0.5 * u**2)

@@ -1,60 +1,37 @@
-"""Cross products of options: the default run takes a sample, and the rest is marked slow."""
+"""Few combinations of many options, in which every two values meet."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import combinations, product
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
-import pytest
 
+def pairwise(**options: Iterable[Any]) -> list[dict[str, Any]]:
+    """Combinations of options in which each value of one meets each value of any other at least once.
 
-def pairwise(**options: Sequence[Any] | Mapping[str, Any]) -> pytest.MarkDecorator:
-    """Return a mark for the whole product of options, of which the default run takes enough for every pair of values.
-
-    Parameters
-    ----------
-    **options : sequence or mapping
-        Values of each argument of the test. Keys of a mapping are the words for values in the names of cases.
+    A mistake in how two options work together is found as by the full product, in a number of cases that grows as the
+    product of the two longest lists. The choice is the same each time: greedily the combination that has most pairs
+    that no earlier one has.
     """
-    return _sampled(2, options)
-
-
-def each_value(**options: Sequence[Any] | Mapping[str, Any]) -> pytest.MarkDecorator:
-    """Return a mark as :func:`pairwise` does, for options that do not meddle with each other: each value is enough."""
-    return _sampled(1, options)
-
-
-def covering_sample(values: Sequence[Iterable[Hashable]], strength: int = 2) -> list[tuple[Hashable, ...]]:
-    """Return combinations of values such that any ``strength`` values of different options meet in one of them.
-
-    Greedy: the next combination is the first of those in which the most meet for the first time.
-    """
-    candidates = {candidate: _meetings(candidate, strength) for candidate in product(*values)}
-    missing = set().union(*candidates.values())
-    sample = []
+    values = {name: list(values) for name, values in options.items()}
+    missing = {
+        frozenset([(one, i), (other, j)])
+        for one, other in itertools.combinations(values, 2)
+        for i in range(len(values[one]))
+        for j in range(len(values[other]))
+    }
+    if len(values) < 2:
+        return [{name: value} for name, own in values.items() for value in own]
+    chosen = []
     while missing:
-        best = max(candidates, key=lambda candidate: len(missing & candidates[candidate]))
-        sample.append(best)
-        missing -= candidates[best]
-    return sample
-
-
-def _sampled(strength: int, options: Mapping[str, Sequence[Any] | Mapping[str, Any]]) -> pytest.MarkDecorator:
-    words = {name: list(values) for name, values in options.items()}
-    sample = set(covering_sample([range(len(own)) for own in words.values()], strength))
-    cases = [
-        pytest.param(
-            *(_value(values, i) for values, i in zip(options.values(), places, strict=True)),
-            id="-".join(str(own[i]) for own, i in zip(words.values(), places, strict=True)),
-            marks=() if places in sample else pytest.mark.slow,
-        )
-        for places in product(*(range(len(own)) for own in words.values()))
-    ]
-    return pytest.mark.parametrize(tuple(options), cases)
-
-
-def _meetings(candidate: tuple[Hashable, ...], strength: int) -> set[Any]:
-    return set(combinations(enumerate(candidate), strength))
-
-
-def _value(values: Sequence[Any] | Mapping[str, Any], place: int) -> Any:
-    return list(values.values())[place] if isinstance(values, Mapping) else values[place]
+        # begin with the first pair that is missing, then give each other option the value that brings most pairs
+        combination = dict(min(missing, key=sorted))
+        for name in values:
+            if name not in combination:
+                gains = [
+                    sum(frozenset([(name, i), pair]) in missing for pair in combination.items())
+                    for i in range(len(values[name]))
+                ]
+                combination[name] = gains.index(max(gains))
+        missing -= {frozenset(pair) for pair in itertools.combinations(combination.items(), 2)}
+        chosen.append({name: values[name][combination[name]] for name in values})
+    return chosen

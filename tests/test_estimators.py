@@ -15,8 +15,8 @@ ESTIMATORS = [
     LeastSquaresClassifier(),
     ADFClassifier(n_samples=100),
     MomentumSGDClassifier(n_epochs=10),
-    GPClassifier(max_iter=20),
-    GPClassifier(n_inducing=10, max_iter=20),
+    GPClassifier(max_iter=5),
+    GPClassifier(n_inducing=10, max_iter=5),
 ]
 WEIGHT_CHECKS = ["check_sample_weight_equivalence_on_dense_data"]
 

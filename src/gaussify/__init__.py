@@ -1,11 +1,12 @@
 """Bayesian classification as cheap as least squares.
 
-Labels are turned once, in closed form, into Gaussian observations of the logits; from then on
-classification is Gaussian regression.
+Labels are turned once, in closed form, into Gaussian observations of the logits. From then on, classification is
+Gaussian regression. Four files hold the idea: ``matching/_gamma.py``, ``likelihoods/_softmax.py``,
+``posterior/_statistics.py`` and ``posterior/_gaussian.py``.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gaussify._version import __version__
 
@@ -53,8 +54,8 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that ``import gaussify`` and the command line start at once."""
+def __getattr__(name: str) -> object:
+    """Import a public name on first use, so that ``import gaussify`` and the command line start quickly."""
     if name == "metrics":
         return import_module("gaussify.metrics")
     if name in _HOME:

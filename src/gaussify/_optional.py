@@ -1,4 +1,4 @@
-"""Lazy import of optional dependencies, with the command that installs them."""
+"""Lazy import of optional dependencies, with errors that say how to install them."""
 
 import importlib
 from types import ModuleType
@@ -7,7 +7,7 @@ from gaussify.exceptions import MissingDependencyError
 
 
 def import_optional(module: str, *, extra: str, needed_by: str) -> ModuleType:
-    """Return ``module``, or say which extra of gaussify brings it.
+    """Return an imported ``module``; if it is missing, the error names the extra of gaussify that installs it.
 
     Examples
     --------

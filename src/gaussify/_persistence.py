@@ -1,6 +1,6 @@
-"""Models on disk: one safetensors file, its header holding JSON. Nothing in it is ever executed.
+"""Model files: safetensors files with JSON in the header. Nothing in them is ever executed.
 
-The file is written beside its place and moved there, so that a reader sees the old model or the new one.
+A file is written under another name and then moved, so that a reader sees either the old model or the new one.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from gaussify._version import __version__
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 
 _KEY = "gaussify"
-_DAMAGED = (ValueError, KeyError, TypeError, RecursionError, struct.error)  # what reading anything else may raise
+_DAMAGED = (ValueError, KeyError, TypeError, RecursionError, struct.error)  # which reading any other file may raise
 
 
 def write_model(
@@ -32,18 +32,18 @@ def write_model(
     config: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
 ) -> None:
-    """Write a model, atomically.
+    """Write a model atomically.
 
     Parameters
     ----------
     path
-        Where to; a file there is replaced once the new one is complete.
+        Path of the file. A file that exists is replaced once the new one is complete.
     kind, format_version
-        What it is, and by which arrangement.
+        Class of the model, and version of its file format.
     config
-        What JSON can hold.
+        Values that JSON can hold.
     tensors
-        The numbers.
+        Tensors by name.
     """
     path = Path(path)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -66,7 +66,7 @@ def write_model(
 def read_model(
     path: str | os.PathLike[str], kind: str, format_version: int
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the configuration and the tensors of a model, after checking that they are what was written."""
+    """Return configuration and tensors of a model, after checking kind, format and digest."""
     data = Path(path).read_bytes()
     try:
         tensors = parse_tensors(data)
@@ -88,12 +88,12 @@ def read_model(
             f"up to {format_version}. Update gaussify to read it."
         )
     if digest != _digest(text, tensors):
-        raise ModelFileError(f"{path} was altered after it was saved: its contents do not have the digest it carries.")
+        raise ModelFileError(f"{path} was altered after it was saved: its contents do not match its digest.")
     return config, tensors
 
 
 def stored_kind(path: str | os.PathLike[str]) -> str | None:
-    """Return what a file holds by its beginning, be the rest damaged; None for a file that gaussify did not write."""
+    """Return the kind of model that the header of a file names; None for a file that gaussify did not write."""
     try:
         return _header(Path(path).read_bytes())["kind"]
     except _DAMAGED:
@@ -106,7 +106,7 @@ def _header(data: bytes) -> dict[str, Any]:
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of the configuration and of every tensor with its name, type and shape: against damage, no signature."""
+    """Return the SHA-256 of configuration and tensors (name, type, shape, numbers): it finds damage, not forgery."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name]

@@ -6,10 +6,10 @@ _Function = TypeVar("_Function")
 
 
 def no_type_check(function: _Function) -> _Function:
-    """Return a constructor as it is.
+    """Return a function as it is, so that its own checks of arguments can be tested.
 
-    scikit-learn's constructors store every argument untouched, and ``fit`` says what is wrong with it. The tests check
-    the types of all calls at run time, except where a function has a decorator of this name. Unlike ``typing``'s, this
-    one hides no annotation from editors and mypy.
+    The tests enforce the types of all calls at run time, except where a function has a decorator of this name. Some
+    functions check their arguments themselves, and the constructors of estimators store any argument for ``fit`` to
+    check. Unlike the decorator of ``typing``, this one hides no annotation from editors and mypy.
     """
     return function

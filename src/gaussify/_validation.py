@@ -1,15 +1,16 @@
-"""Every check that talks to a user: which argument, of whom, what is allowed, what came.
+"""Checks of arguments, with errors that name the argument, its function, what is allowed and what came.
 
-The mathematics below trusts its input; public functions and classes call these first.
+Public functions and classes call them first; the mathematics behind trusts its input.
 """
 
 import inspect
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.distributions import Distribution, Independent, constraints
 from torch.distributions.utils import lazy_property
@@ -17,6 +18,12 @@ from torch.distributions.utils import lazy_property
 from gaussify.exceptions import InvalidArgumentError
 
 Option = TypeVar("Option", bound=StrEnum)
+
+if TYPE_CHECKING:
+    ArrayInput = ArrayLike | Tensor
+else:
+    ArrayInput = object  # else the tests, which enforce types, would never reach the checks of this module
+"""Numbers or labels as users give them, for editors and mypy; :func:`as_floats` and its like check them."""
 
 
 def check_option(
@@ -61,8 +68,8 @@ def check_count(value: object, *, name: str, owner: str, minimum: int = 1) -> in
     )
 
 
-def as_tensor(value: Any, *, name: str, owner: str) -> Tensor:
-    """Return an array-like of numbers as a tensor; tensors pass through untouched.
+def as_tensor(value: object, *, name: str, owner: str) -> Tensor:
+    """Return an array-like of numbers as a tensor; a tensor is returned unchanged.
 
     Examples
     --------
@@ -77,18 +84,18 @@ def as_tensor(value: Any, *, name: str, owner: str) -> Tensor:
         array = np.asarray(value)
     except ValueError:
         raise InvalidArgumentError(
-            f"{name!r} of {owner} must be an array of numbers, its rows of one length; got {_shown(value)}."
+            f"{name!r} of {owner} must be an array of numbers with rows of equal length; got {_shown(value)}."
         ) from None
     if array.dtype.kind not in "biuf":
         raise InvalidArgumentError(f"{name!r} of {owner} must be numbers; got {_shown(value)}.")
     if array.dtype.kind == "u":
-        array = array.astype(np.int64)  # torch has next to nothing for wide unsigned integers
-    # torch takes neither read-only memory nor negative strides
+        array = array.astype(np.int64)  # torch has few functions for wide unsigned integers
+    # torch accepts neither read-only memory nor negative strides
     return torch.as_tensor(array if array.flags.writeable and array.flags.contiguous else array.copy())
 
 
-def float_dtype(value: Any) -> torch.dtype | None:
-    """Return the floating-point dtype of a tensor or array-like, None where it holds integers or anything else.
+def float_dtype(value: object) -> torch.dtype | None:
+    """Return the floating-point dtype of a tensor or array-like; None if it holds integers or anything else.
 
     Examples
     --------
@@ -102,7 +109,7 @@ def float_dtype(value: Any) -> torch.dtype | None:
 
 
 def as_floats(
-    value: Any,
+    value: object,
     *,
     name: str,
     owner: str,
@@ -112,7 +119,7 @@ def as_floats(
     minimum: float | None = None,
     maximum: float | None = None,
 ) -> Tensor:
-    """Return finite floating-point numbers as a tensor, their shape and limits checked.
+    """Return finite floating-point numbers as a tensor, after checks of their shape and limits.
 
     Examples
     --------
@@ -146,11 +153,11 @@ def as_floats(
 
 
 def as_concentration(
-    value: Any, *, name: str, owner: str, sizes: Sequence[int] = (), allow_zero: bool = False
+    value: object, *, name: str, owner: str, sizes: Sequence[int] = (), allow_zero: bool = False
 ) -> Tensor:
-    """Return a finite, positive number, or one per class where ``sizes`` allows a vector, as a tensor.
+    """Return a finite, positive number as a tensor, or a vector of one of the lengths ``sizes``.
 
-    Python numbers become float64; tensors keep their dtype, device and graph, so that they can be learnt.
+    Python numbers become float64. Tensors keep their dtype, device and graph, so that they can be learnt.
 
     Examples
     --------
@@ -177,7 +184,7 @@ def as_concentration(
     return tensor
 
 
-def as_labels(y: Any, *, n_classes: int, owner: str) -> Tensor:
+def as_labels(y: object, *, n_classes: int, owner: str) -> Tensor:
     """Return class indices ``0 .. n_classes - 1`` as an integer tensor of shape (n,).
 
     Examples
@@ -197,10 +204,10 @@ def as_labels(y: Any, *, n_classes: int, owner: str) -> Tensor:
     return labels.long()
 
 
-def as_probs(value: Any, *, name: str, owner: str, columns: int | None = None) -> Tensor:
+def as_probs(value: object, *, name: str, owner: str, columns: int | None = None) -> Tensor:
     """Return class probabilities of shape (n, n_classes) as a float64 tensor on the CPU, outside any graph.
 
-    Rounding is forgiven (entries above one and row sums, by up to 1e-4), never repaired.
+    Entries may exceed one, and row sums may differ from one, by up to 1e-4; they are returned as they came.
 
     Examples
     --------
@@ -219,12 +226,12 @@ def as_probs(value: Any, *, name: str, owner: str, columns: int | None = None) -
     if probs.ndim != 2 or probs.shape[0] < 1 or probs.shape[1] < 2:
         raise InvalidArgumentError(allowed)
     _refuse((probs < 0) | (probs > 1 + tolerance), probs, f"{label} must be probabilities, from 0 to 1")
-    sums = probs.mv(probs.new_ones(probs.shape[1]))  # of few columns, ten times as fast as a sum
+    sums = probs.mv(probs.new_ones(probs.shape[1]))  # for few columns ten times as fast as sum
     _refuse((sums - 1).abs() > tolerance, sums, f"Rows of {label} must sum to one")
     return probs
 
 
-def as_predictions(probs: Any, y: Any, *, owner: str) -> tuple[Tensor, Tensor]:
+def as_predictions(probs: object, y: object, *, owner: str) -> tuple[Tensor, Tensor]:
     """Return class probabilities (n, n_classes) and the true class indices (n,), both on the CPU.
 
     Examples
@@ -232,7 +239,7 @@ def as_predictions(probs: Any, y: Any, *, owner: str) -> tuple[Tensor, Tensor]:
     >>> as_predictions([[0.9, 0.1]], [0, 1], owner="nll")
     Traceback (most recent call last):
         ...
-    gaussify.exceptions.InvalidArgumentError: nll needs as many rows in each argument; got probs: 1, y: 2.
+    gaussify.exceptions.InvalidArgumentError: nll needs the same number of rows in each argument; got probs: 1, y: 2.
     """
     probs = as_probs(probs, name="probs", owner=owner)
     labels = as_labels(y, n_classes=probs.shape[1], owner=owner).cpu()
@@ -240,7 +247,7 @@ def as_predictions(probs: Any, y: Any, *, owner: str) -> tuple[Tensor, Tensor]:
     return probs, labels
 
 
-def as_whole_counts(value: Any, *, name: str, owner: str) -> Tensor:
+def as_whole_counts(value: object, *, name: str, owner: str) -> Tensor:
     """Return non-negative whole numbers of shape (n,) as a floating-point tensor.
 
     Examples
@@ -256,25 +263,26 @@ def as_whole_counts(value: Any, *, name: str, owner: str) -> Tensor:
 
 
 def check_same_rows(owner: str, **arrays: Tensor) -> None:
-    """Refuse arrays whose first dimensions differ.
+    """Raise an error if the first dimensions of arrays differ.
 
     Examples
     --------
     >>> check_same_rows("log_prob", latents=torch.zeros(3, 2), y=torch.zeros(4))
     Traceback (most recent call last):
         ...
-    gaussify.exceptions.InvalidArgumentError: log_prob needs as many rows in each argument; got latents: 3, y: 4.
+    gaussify.exceptions.InvalidArgumentError: log_prob needs the same number of rows in each argument;
+    got latents: 3, y: 4.
     """
     rows = {name: array.shape[0] for name, array in arrays.items()}
     if len(set(rows.values())) > 1:
         found = ", ".join(f"{name}: {n}" for name, n in rows.items())
-        raise InvalidArgumentError(f"{owner} needs as many rows in each argument; got {found}.")
+        raise InvalidArgumentError(f"{owner} needs the same number of rows in each argument; got {found}.")
 
 
 def check_distribution(distribution: object, *, owner: str) -> Distribution:
-    """Return a torch distribution whose parameters are finite and within their constraints.
+    """Return a torch distribution after checking that its parameters are finite and satisfy their constraints.
 
-    torch checks this itself only where ``validate_args`` is on, and lets infinities pass.
+    torch itself checks constraints only if ``validate_args`` is on, and accepts infinities.
 
     Examples
     --------
@@ -293,10 +301,10 @@ def check_distribution(distribution: object, *, owner: str) -> Distribution:
     for name, constraint in distribution.arg_constraints.items():
         lazy = isinstance(inspect.getattr_static(distribution, name, None), lazy_property)
         if constraints.is_dependent(constraint) or lazy:
-            continue  # lazily derived parameters follow from those that were given
+            continue  # a lazy parameter follows from one that was given
         value = getattr(distribution, name)
         if value.numel() == 0:
-            continue  # torch's own checks fail on nothing
+            continue  # torch's own checks fail on empty tensors
         label = f"The {name!r} parameter of {family}, given to {owner}, must"
         _refuse(~torch.isfinite(value), value, f"{label} be finite")
         elementwise = getattr(constraint, "base_constraint", constraint)
@@ -305,8 +313,8 @@ def check_distribution(distribution: object, *, owner: str) -> Distribution:
 
 
 def _refuse(bad: Tensor, values: Tensor, allowed: str) -> None:
-    """Raise ``allowed`` with the first bad value and where it stands."""
-    if bad.is_meta or not bool(bad.any()):  # of no memory, there is nothing to be looked at
+    """Raise an error that says what is allowed, and the first bad value with its index."""
+    if bad.is_meta or not bool(bad.any()):  # a meta tensor has no values to check
         return
     index = tuple(bad.nonzero()[0].tolist())
     came = f"{values[index].item():g}"
@@ -318,6 +326,6 @@ def _refuse(bad: Tensor, values: Tensor, allowed: str) -> None:
 
 
 def _shown(value: object) -> str:
-    """Short text for a value of any type."""
-    text = repr(value)
+    """Return a short text for a value of any type."""
+    text = repr(value.value if isinstance(value, StrEnum) else value)
     return text if len(text) <= 60 else f"{type(value).__name__} {text[:50]}..."

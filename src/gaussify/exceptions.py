@@ -1,4 +1,4 @@
-"""Exceptions and warnings of gaussify; each also inherits the built-in that fits."""
+"""Exceptions and warnings of gaussify; each also inherits from a built-in one."""
 
 __all__ = [
     "GaussifyError",
@@ -13,7 +13,7 @@ __all__ = [
 
 
 class GaussifyError(Exception):
-    """Base of every error that gaussify raises on purpose."""
+    """Base class of all errors that gaussify raises."""
 
 
 class InvalidArgumentError(GaussifyError, ValueError):
@@ -33,12 +33,12 @@ class MissingDependencyError(GaussifyError, ImportError):
 
 
 class JitterWarning(UserWarning):
-    """Something was added to the diagonal of a matrix so that it could be factorised; the text says how much."""
+    """Jitter was added to the diagonal of a matrix so that it has a Cholesky factor; the message says how much."""
 
 
 class ModelFileError(GaussifyError, ValueError):
-    """A file does not hold a model that this version can read: truncated, altered, newer, or of another kind."""
+    """A file holds no model that this version can read: it is truncated, altered, newer, or of another kind."""
 
 
 class TableError(GaussifyError, ValueError):
-    """A file is not a table, or a table has not the columns or cells that are needed."""
+    """A file is not a table, or a table lacks columns or cells that are needed."""

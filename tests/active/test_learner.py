@@ -54,11 +54,11 @@ def test_carried_latents_equal_recomputed_ones_after_200_steps(params):
     np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
 
 
-def test_carried_latents_of_many_classes_equal_recomputed_ones_after_200_steps():
+def test_carried_latents_of_many_classes_equal_recomputed_ones():
     X, y = load_digits(return_X_y=True)
-    learner = run(ActiveLearner(BayesianLogisticRegression(**FIXED), X[:600] / 16.0, classes=range(10)), y, 200)
-    mean, variance = learner.estimator_.predict_latent(X[:600] / 16.0)
-    assert learner._model.weights.n_updates >= 198
+    learner = run(ActiveLearner(BayesianLogisticRegression(**FIXED), X[:300] / 16.0, classes=range(10)), y, 60)
+    mean, variance = learner.estimator_.predict_latent(X[:300] / 16.0)
+    assert learner._model.weights.n_updates >= 58
     np.testing.assert_allclose(learner._pool.carried.mean, mean, atol=1e-8)
     np.testing.assert_allclose(learner._pool.carried.variance, variance, atol=1e-8)
 
@@ -131,7 +131,7 @@ def test_what_is_never_asked_is_not_kept_for_ever(monkeypatch):
     learner.teach(np.arange(10), y[:10])
     test.predict_proba()
     run(learner, y, 30)
-    assert len(test._rows._behind) <= 9  # features
+    assert len(test._rows._unapplied) <= 9  # features
     np.testing.assert_allclose(test.predict_proba(), learner.estimator_.predict_proba(X[:50] + 0.1), atol=1e-8)
 
 
@@ -143,7 +143,7 @@ def test_stages_of_models_that_were_fitted_anew_are_refused(estimator):
     learner.teach(np.arange(10), y[:10])
     test.predict_proba()
     learner.teach(np.arange(10, 200), y[10:200])
-    with pytest.raises(InvalidArgumentError, match="not fitted anew"):
+    with pytest.raises(InvalidArgumentError, match="not fitted again"):
         test.staged_predict_proba()
 
 
@@ -423,14 +423,14 @@ def test_kappa_is_scikit_learns():
     ("call", "message"),
     [
         (lambda learner: learner.query(0), "'n' parameter of ActiveLearner.query must be an integer of at least 1"),
-        (lambda learner: learner.query(999), "asked for 999 rows; 178 of the pool"),
+        (lambda learner: learner.query(999), "must be at most 178, .*; got 999"),
         (lambda learner: learner.teach([0, 0], [0, 1]), "must not repeat a row"),
         (lambda learner: learner.teach([178], [0]), "must lie between 0 and 177"),
         (lambda learner: learner.teach([-1], [0]), "must lie between 0 and 177"),
         (lambda learner: learner.teach([0.5], [0]), "as integers"),
         (lambda learner: learner.teach([0], [0, 1]), "one label for each row; got shape"),
         (lambda learner: learner.teach([0], [np.nan]), "NaN"),
-        (lambda learner: learner.scores(), "labels of two classes first"),
+        (lambda learner: learner.scores(), "needs labels of two classes"),
         (lambda learner: learner.track([[np.nan] * 13]), "NaN"),
     ],
 )
@@ -461,10 +461,10 @@ def test_bad_arguments_are_refused(wine):
     with pytest.raises(InvalidArgumentError, match="together"):
         ActiveLearner(model, X, X_initial=X)
     learner = ActiveLearner(model, X, classes=[0, 1])
-    with pytest.raises(InvalidArgumentError, match="hold the label 2; 'classes' are"):
+    with pytest.raises(InvalidArgumentError, match=r"must be among 'classes', .*; got 2"):
         learner.teach([170], [2])
     learner.teach([0], [0])
-    with pytest.raises(InvalidArgumentError, match="row 0, whose label was taught before"):
+    with pytest.raises(InvalidArgumentError, match="must not hold rows that were taught before; got row 0"):
         learner.teach([0], [0])
 
 
@@ -472,7 +472,7 @@ def test_a_pool_can_be_used_up(wine):
     X, y = wine
     learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X[:12], classes=range(3))
     run(learner, y, 12)
-    with pytest.raises(InvalidArgumentError, match="0 of the pool"):
+    with pytest.raises(InvalidArgumentError, match=r"'n' of ActiveLearner\.query must be at most 0"):
         learner.query()
 
 
@@ -676,14 +676,14 @@ def test_kernels_of_their_own_are_fitted_anew():
 def test_labels_are_checked_before_anything_is_learnt(estimator, wine):
     X, y = wine
     learner = ActiveLearner(estimator, X)
-    with pytest.raises(InvalidArgumentError, match="none of them NaN"):
+    with pytest.raises(InvalidArgumentError, match="numbers without NaN"):
         learner.teach([0], [np.nan])
     learner.teach([0], ["a"])
-    with pytest.raises(InvalidArgumentError, match="must be like"):
+    with pytest.raises(InvalidArgumentError, match="of the same type as"):
         learner.teach([1], [1])
     with pytest.raises(InvalidArgumentError, match="'y_initial' of ActiveLearner must hold one label for each row"):
         ActiveLearner(estimator, X, X_initial=X[:4], y_initial=y[:3])
-    with pytest.raises(InvalidArgumentError, match="'y_initial' of ActiveLearner hold the label 2"):
+    with pytest.raises(InvalidArgumentError, match="'y_initial' of ActiveLearner must be among 'classes'"):
         ActiveLearner(estimator, X, X_initial=X, y_initial=y, classes=[0, 1])
     with pytest.raises(ValueError, match=r"at least one row|minimum of 1"):
         ActiveLearner(estimator, X[:0])

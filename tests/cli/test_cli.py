@@ -173,7 +173,7 @@ def test_help_loads_nothing_that_is_slow():
 def test_demo_fits_compares_and_streams_on_one_page(tmp_path):
     result = invoke("demo", "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
-    assert all(word in result.stdout for word in ("variance, its class", "logistic regression", "SGDClassifier"))
+    assert all(word in result.stdout for word in ("variance, own class", "logistic regression", "SGDClassifier"))
     page = (tmp_path / "demo.html").read_text()
     assert page.count("<section>") == 4
     assert page.count("data:image/png;base64,") == 2

@@ -142,7 +142,7 @@ def test_a_model_like_another_takes_no_options_of_its_own(folder, tmp_path):
     base = folder / "birds-model"
     result = invoke("fit", folder / "more.csv", "--like", base, "-o", tmp_path / "x", "--model", "gp")
     assert result.exit_code == 2
-    assert "--like takes columns and the kind from its model" in result.stderr
+    assert "--like takes columns and kind from that model" in result.stderr
 
 
 def test_predict_tells_of_levels_that_are_new(folder, tmp_path):
@@ -150,7 +150,7 @@ def test_predict_tells_of_levels_that_are_new(folder, tmp_path):
     colours = pa.array(["pink"] * 5 + ["grey"] * 15)
     csv.write_csv(table.set_column(2, "colour", colours), tmp_path / "new.csv")
     result = invoke("predict", folder / "birds-model", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
-    assert "Column 'colour': 5 cells have a level that training did not know" in result.stderr
+    assert "Column 'colour': 5 cells have a level that was not in training" in result.stderr
 
 
 def test_update_learns_more_rows(folder, model):
@@ -162,8 +162,8 @@ def test_update_learns_more_rows(folder, model):
     rows = read_table(folder / "new.csv")
     np.testing.assert_allclose(updated.predict_proba(rows), whole.predict_proba(rows), atol=1e-9)
     again = invoke("update", model, folder / "more.csv")
-    assert "in all" in again.stdout
-    assert "50 rows of a table named more.csv were learnt before" in again.stderr
+    assert "in total" in again.stdout
+    assert "The model has already learnt 50 rows of a table named more.csv" in again.stderr
 
 
 def test_an_update_counts_classes_that_are_new(model, tmp_path):
@@ -174,9 +174,9 @@ def test_an_update_counts_classes_that_are_new(model, tmp_path):
 
 def test_an_update_tells_that_the_report_is_older(folder, model):
     assert (
-        "report.html does not know of the 50 rows learnt since" in invoke("update", model, folder / "more.csv").stderr
+        "report.html does not include the 50 rows learnt since" in invoke("update", model, folder / "more.csv").stderr
     )
-    assert "learnt since these scores and the report" in invoke("info", model).stdout
+    assert "rows learnt since the report" in invoke("info", model).stdout
     assert json.loads(invoke("info", model, "--json").stdout)["n_rows_since_report"] == 50
     assert json.loads(invoke("info", folder / "birds-model", "--json").stdout)["n_rows_since_report"] == 0
 
@@ -187,7 +187,7 @@ def test_a_merged_model_has_no_report_of_another(folder, tmp_path):
     invoke("fit", folder / "birds.csv", "-t", "species", "-o", both, "--model", "linear", "--no-compare")
     result = invoke("merge", base, shard, "-o", both, "--overwrite", "--json")
     assert result.stderr == (
-        "Note: Both models have learnt rows of a table named birds.csv; rows that are in both count twice.\n"
+        "Note: Both models have learnt rows of a table named birds.csv; a row in both counts twice.\n"
     )
     assert json.loads(result.stdout)["n_rows"] == 2 * TableModel.load(base).n_rows
     assert [path.name for path in both.iterdir()] == [MODEL_FILE]
@@ -213,7 +213,7 @@ def test_shards_are_merged(folder, tmp_path):
     base, shard, both = folder / "birds-model", tmp_path / "shard", tmp_path / "both"
     fitted = invoke("fit", folder / "more.csv", "--like", base, "-o", shard, "--use-all")
     assert "majority class" in fitted.stdout
-    assert "40 rows learnt, 10 held out, then learnt as well" in fitted.stderr
+    assert "40 rows learnt, 10 held out and then also learnt" in fitted.stderr
     assert "only 10 rows are held out" in fitted.stderr
     assert (shard / REPORT_FILE).exists()
     result = invoke("merge", base, shard, "-o", both)
@@ -270,7 +270,7 @@ def test_help_has_examples(command):
             "Column 'tags' has cells",
         ),
         (["fit", "{}/nowhere.csv", "-t", "species"], "No such file"),
-        (["fit", "{}/one.csv", "-t", "y", "-o", "{}/x"], "one value throughout"),
+        (["fit", "{}/one.csv", "-t", "y", "-o", "{}/x"], "must hold at least two classes"),
         (["fit", "{}/picture.png", "-t", "y", "-o", "{}/x"], "neither Parquet nor text"),
         (["fit", "{}", "-t", "y", "-o", "{}/x"], "directory"),
         (["fit", "-", "-t", "y"], "needs --out"),

@@ -21,6 +21,7 @@ from gaussify.gp.objectives._cross import AutogradCross, RBFCross
 from gaussify.gp.objectives._passes import factorise
 from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior import ClassStatistics
+from sampled import pairs_first
 
 ALPHA = torch.tensor(0.1).double()
 LIKELIHOODS = {
@@ -117,12 +118,14 @@ KERNELS = {
 }
 
 
-@likelihoods
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-@pytest.mark.parametrize("kept", [1 << 24, 0], ids=["kept", "two passes"])
-@pytest.mark.parametrize("chunk", [1 << 22, 5 * M], ids=["whole", "chunks"])
-@pytest.mark.parametrize("elements", [1 << 19, 1], ids=["latents together", "latents one by one"])
-@pytest.mark.parametrize("is_weighted", [False, True], ids=["once", "weighted"])
+@pairs_first(
+    likelihood=LIKELIHOODS,
+    kernel=KERNELS,
+    kept={"kept": 1 << 24, "two passes": 0},
+    chunk={"whole": 1 << 22, "chunks": 5 * M},
+    elements={"latents together": 1 << 19, "latents one by one": 1},
+    is_weighted={"once": False, "weighted": True},
+)
 def test_its_gradient_is_that_of_plain_differentiation(
     likelihood, kernel, kept, chunk, elements, is_weighted, monkeypatch
 ):

@@ -166,7 +166,7 @@ def test_gradcheck_of_exact_processes(make):
     assert torch.autograd.gradcheck(bound, start, eps=1e-2, rtol=1e-3, atol=1e-3)
 
 
-def log_evidence(covariance, labels, likelihood, n_samples=400_000):
+def log_evidence(covariance, labels, likelihood, n_samples=50_000):
     """Of the exact model, by averaging its likelihood over the prior; with the standard error."""
     generator, root = torch.Generator().manual_seed(0), torch.linalg.cholesky(covariance)
     noise = torch.randn(n_samples, likelihood.n_latents, len(labels), generator=generator, dtype=torch.float64)
@@ -184,7 +184,7 @@ def test_it_lies_below_the_evidence_of_the_exact_model(make, alpha):
     labels = torch.arange(7) % likelihood.n_classes
     covariance = 2.0 * torch.exp(-0.5 * torch.cdist(X, X).square()) + 1e-6 * torch.eye(7).double()
     evidence, error = log_evidence(covariance, labels, likelihood)
-    assert error < 0.02
+    assert error < 0.06
     arguments = (likelihood.target_table(), bound_of(likelihood))
     bound = dense_likelihood_objective(covariance, labels, *arguments, torch.ones(7).double()).item()
     assert evidence - 30.0 < bound < evidence + 3.0 * error
@@ -250,7 +250,7 @@ def iris():
 @pytest.mark.parametrize("method", ["variational", "moment", "laplace", "moment-ori", "gauss"])
 def test_every_method_learns(iris, n_inducing, method):
     X, y, X_test, y_test = iris
-    model = GPClassifier(n_inducing=n_inducing, objective="elbo", method=method, max_iter=30).fit(X, y)
+    model = GPClassifier(n_inducing=n_inducing, objective="elbo", method=method, max_iter=12).fit(X, y)
     assert model.score(X_test, y_test) > 0.9
     assert model.objective_value_ < 0.0
     if method != "gauss":

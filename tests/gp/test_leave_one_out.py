@@ -165,8 +165,8 @@ def test_rare_labels_have_their_digits(gap):
 @pytest.mark.parametrize("n_inducing", [None, 15], ids=["exact", "sparse"])
 @pytest.mark.parametrize("method", ["variational", "moment", "laplace", "moment-ori"])
 def test_rows_given_all_others_are_predicted_better_than_by_the_evidence(n_inducing, method):
-    X, y = load_iris(return_X_y=True)
-    common = {"n_inducing": n_inducing, "method": method, "temperature": 1.0, "max_iter": 25}
+    X, y = (part[::2] for part in load_iris(return_X_y=True))
+    common = {"n_inducing": n_inducing, "method": method, "temperature": 1.0, "max_iter": 15}
     matched = GPClassifier(**common, alpha_eps=0.1).fit(X, y)
     learnt = GPClassifier(**common, objective="leave-one-out").fit(X, y)
     assert learnt.score_ > matched.score_

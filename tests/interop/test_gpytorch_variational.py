@@ -416,9 +416,9 @@ MODELS = {
     ),
     "constants": (
         lambda: Model(mean=ConstantMean(batch_shape=torch.Size((3,)))),
-        r"'constant' of ConstantMean must take the shape \(4,\).*got \(3,\)",
+        r"'constant' of ConstantMean must have the classifier's shape \(4,\).*got \(3,\)",
     ),
-    "stretched": (Stretched, "must hand inputs to covar_module as they are"),
+    "stretched": (Stretched, "must pass its inputs unchanged to covar_module"),
 }
 
 

@@ -1,8 +1,9 @@
 import datetime
+import importlib
 import math
 import pickle
 import random
-import subprocess
+import re
 import sys
 from collections import Counter
 from decimal import Decimal
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gaussify import BayesianLogisticRegression
-from gaussify.exceptions import InvalidArgumentError
+from gaussify.exceptions import InvalidArgumentError, MissingDependencyError
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("river")
@@ -410,7 +411,7 @@ def test_nothing_changes_when_the_estimator_cannot_widen():
 def test_frames_must_have_distinct_columns_and_as_many_labels_as_rows():
     with pytest.raises(InvalidArgumentError, match="distinct columns"):
         RiverClassifier().learn_many(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]), pd.Series([True]))
-    with pytest.raises(InvalidArgumentError, match="one length; got 1 and 2"):
+    with pytest.raises(InvalidArgumentError, match="the same length; got 1 and 2"):
         RiverClassifier().learn_many(pd.DataFrame({"a": [1.0]}), pd.Series([True, False]))
 
 
@@ -483,20 +484,9 @@ def test_memory_includes_the_statistics():
     assert model._raw_memory_usage > 2 * 41 * 41 * 8
 
 
-def in_fresh_python(program: str) -> str:
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def test_without_river_the_error_says_what_to_install():
-    program = (
-        "import sys; sys.modules['river'] = None\n"
-        "from gaussify.exceptions import MissingDependencyError\n"
-        "try: import gaussify.interop.river\n"
-        "except MissingDependencyError as error: print(error)"
-    )
-    assert in_fresh_python(program) == 'gaussify.interop.river needs river: pip install "gaussify[river]".'
-
-
-def test_importing_gaussify_loads_neither_river_nor_pandas():
-    program = "import sys, gaussify, gaussify.interop; print({'river', 'pandas'} & set(sys.modules))"
-    assert in_fresh_python(program) == "set()"
+def test_without_river_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "river", None)
+    monkeypatch.delitem(sys.modules, "gaussify.interop.river")
+    message = re.escape('gaussify.interop.river needs river: pip install "gaussify[river]".')
+    with pytest.raises(MissingDependencyError, match=message):
+        importlib.import_module("gaussify.interop.river")

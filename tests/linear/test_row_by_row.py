@@ -122,7 +122,7 @@ steps = st.lists(
 
 
 @data
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(steps=steps)
 def test_any_sequence_of_questions_and_rows_is_the_same_as_the_rows(X, y, steps):
     model, learnt = begun(X, y), [*range(START)]

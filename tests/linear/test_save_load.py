@@ -8,15 +8,12 @@ import pandas as pd
 import pytest
 import torch
 
-from gaussify import BayesianLogisticRegression, __version__
-from gaussify._persistence import read_model, write_model
+from estimator_checks import LabelsSurviveAFile, RefusesDamagedFiles, X, Y, edit_file
+from gaussify import BayesianLogisticRegression
 from gaussify.exceptions import ModelFileError
 
 FIXED = {"alpha_eps": 0.2, "temperature": 1.5, "prior_variance": 2.0}
 KIND = "BayesianLogisticRegression"
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(30, 3))
-Y = (X @ RNG.normal(size=(3, 3)) + RNG.gumbel(size=(30, 3))).argmax(1)
 
 
 def new(**params) -> BayesianLogisticRegression:
@@ -37,23 +34,10 @@ def path(tmp_path: Path) -> Path:
 
 # --- what comes back -----------------------------------------------------------------------------------------------
 
-LABELS = {
-    "int": np.array([3, -1, 7]),
-    "small-int": np.array([3, 1, 7], dtype=np.uint8),
-    "float": np.array([0.0, 1.0, 2.0]),
-    "bool": np.array([True, False, True]),
-    "text": np.array(["oak", "ash, 'quoted' \\ \"twice\"", "Ä\u2028☃\n"]),
-    "object-text": np.array(["oak", "ash", "elm"], dtype=object),
-}
 
-
-@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-def test_labels_survive(labels, tmp_path):
-    model = new().fit(X, labels[Y])
-    loaded = saved_and_loaded(model, tmp_path / "model")
-    assert loaded.classes_.dtype == model.classes_.dtype
-    assert loaded.predict(X).tolist() == model.predict(X).tolist()
-    assert set(loaded.predict(X).tolist()) <= set(labels.tolist())
+class TestLabels(LabelsSurviveAFile):
+    estimator = BayesianLogisticRegression
+    params = FIXED
 
 
 def test_feature_names_survive(tmp_path):
@@ -114,7 +98,7 @@ def test_a_model_saved_before_there_was_dispersion_has_one(tmp_path):
     def make_old(config, tensors):
         del config["choice"]["dispersion"], config["params"]["dispersion"]
 
-    edited(path, make_old)
+    edit_file(path, KIND, make_old)
     loaded = BayesianLogisticRegression.load(path)
     assert (loaded.dispersion, loaded.dispersion_) == (1.0, 1.0)
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
@@ -168,32 +152,9 @@ def test_a_model_whose_parameters_were_changed_can_be_saved_and_loaded(params, c
 # --- what is refused -----------------------------------------------------------------------------------------------
 
 
-def test_a_truncated_model_is_refused(path):
-    data = path.read_bytes()
-    for length in (0, 7, 100, len(data) // 2, len(data) - 1):
-        path.write_bytes(data[:length])
-        with pytest.raises(ModelFileError, match=r"model\.gaussify holds no model of gaussify, or only a part"):
-            BayesianLogisticRegression.load(path)
-
-
-def test_a_model_of_another_kind_is_refused(path):
-    config, tensors = read_model(path, KIND, 1)
-    write_model(path, "SparseClassifier", 1, config, tensors)
-    with pytest.raises(ModelFileError, match="holds a SparseClassifier, not a BayesianLogisticRegression"):
-        BayesianLogisticRegression.load(path)
-
-
-def test_a_newer_model_is_refused(path):
-    write_model(path, KIND, 99, *read_model(path, KIND, 1))
-    with pytest.raises(ModelFileError, match=f"gaussify {__version__} in format 99.*Update gaussify"):
-        BayesianLogisticRegression.load(path)
-
-
-def edited(path: Path, edit) -> None:
-    """Change a model and sign it again, as only someone who knows the format can."""
-    config, tensors = read_model(path, KIND, 1)
-    edit(config, tensors)
-    write_model(path, KIND, 1, config, tensors)
+class TestDamagedFiles(RefusesDamagedFiles):
+    estimator = BayesianLogisticRegression
+    params = FIXED
 
 
 EDITS = {
@@ -236,32 +197,13 @@ EDITS = {
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 def test_a_file_that_does_not_hold_a_whole_model_is_refused(path, edit):
-    edited(path, edit)
+    edit_file(path, KIND, edit)
     with pytest.raises(ModelFileError, match="does not hold a complete BayesianLogisticRegression"):
         BayesianLogisticRegression.load(path)
 
 
 def test_nothing_in_a_file_is_taken_for_more_than_data(path):
     data = json.dumps({"params": {"alpha_eps": "__import__('os').system('false')"}})
-    edited(path, lambda config, tensors: config.update(json.loads(data)))
+    edit_file(path, KIND, lambda config, tensors: config.update(json.loads(data)))
     with pytest.raises(ModelFileError, match="'alpha_eps'"):
         BayesianLogisticRegression.load(path)
-
-
-def test_a_missing_file_is_an_os_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        BayesianLogisticRegression.load(tmp_path / "nowhere")
-
-
-def test_a_failed_save_leaves_the_old_file(path, monkeypatch):
-    before, model = path.read_bytes(), BayesianLogisticRegression.load(path).partial_fit(X, Y)
-
-    def fail(*args: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        model.save(path)
-    monkeypatch.undo()
-    assert path.read_bytes() == before
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]

@@ -99,7 +99,7 @@ def test_float32_is_scored_in_float64(score):
         ([[0.5, 0.5]], [2], r"must be integers from 0 to 1; got 2 at index 0\.$"),
         ([[0.5, 0.5]], [0.5], r"must be integers from 0 to 1; got 0\.5 at index 0\.$"),
         ([[0.5, 0.5]], [[0]], r"in one dimension; got shape \(1, 1\)\.$"),
-        ([[0.5, 0.5]], [0, 1], r"needs as many rows in each argument; got probs: 1, y: 2\.$"),
+        ([[0.5, 0.5]], [0, 1], r"needs the same number of rows in each argument; got probs: 1, y: 2\.$"),
     ],
     ids=[
         "one-column",

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from gaussify import LogisticLikelihood, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
-from pairwise import each_value, pairwise
+from sampled import each_value, pairs_first
 
 BETA_MATCHES = ["laplace", "variational", "moment"]
 MATCHES = [*BETA_MATCHES, "moment-ori"]
@@ -122,7 +122,7 @@ def test_binary_losses_are_negative_log_densities_of_the_encoded_targets(
         assert_close(losses, by_definition(likelihood, logits[:, None], counts), **EXACT)
 
 
-@pairwise(method=METHODS, label_smoothing=[0.0, 0.3, 1.0], reduction=REDUCTIONS)
+@pairs_first(method=METHODS, label_smoothing=[0.0, 0.3, 1.0], reduction=REDUCTIONS)
 def test_smoothed_indices_are_smoothed_probabilities(method, label_smoothing, reduction):
     logits, one_hot = random_logits(5, 3), F.one_hot(LABELS, 3).double()
     options = {"alpha_eps": ALPHA, "method": method, "reduction": reduction}
@@ -154,7 +154,7 @@ def test_the_default_is_variational_with_a_tenth(kind):
 # --- shapes and reductions ---------------------------------------------------------------------------------------
 
 
-@pairwise(shape=SHAPES, reduction=REDUCTIONS, kind=KINDS)
+@pairs_first(shape=SHAPES, reduction=REDUCTIONS, kind=KINDS)
 def test_shapes_are_those_of_torch(shape, reduction, kind):
     logits, y = random_logits(*shape), random_targets(kind, shape)
     expected = F.cross_entropy(logits, y, WEIGHT, reduction=reduction)
@@ -162,7 +162,7 @@ def test_shapes_are_those_of_torch(shape, reduction, kind):
     assert matched_cross_entropy(logits, y, WEIGHT, reduction=reduction).shape == expected.shape
 
 
-@pairwise(shape=SHAPES, method=METHODS, kind=KINDS)
+@pairs_first(shape=SHAPES, method=METHODS, kind=KINDS)
 def test_further_dimensions_are_further_rows(shape, method, kind):
     logits, y = random_logits(*shape), random_targets(kind, shape)
     losses = matched_cross_entropy(logits, y, alpha_eps=ALPHA, method=method, reduction="none")
@@ -204,7 +204,7 @@ def test_classes_of_no_weight_do_not_count():
     assert torch.equal(gradient.abs().sum(-1) > 0, kept)
 
 
-@pairwise(method=METHODS, ignore_index=[-100, -1, 1, 3], weight=WEIGHTS, reduction=["mean", "sum"])
+@pairs_first(method=METHODS, ignore_index=[-100, -1, 1, 3], weight=WEIGHTS, reduction=["mean", "sum"])
 def test_ignored_rows_neither_count_nor_get_a_gradient(method, ignore_index, weight, reduction):
     logits, y = random_logits(5, 3), torch.tensor([0, ignore_index, 2, ignore_index, 0])
     kept = y != ignore_index
@@ -216,7 +216,7 @@ def test_ignored_rows_neither_count_nor_get_a_gradient(method, ignore_index, wei
     assert not gradient[~kept].any()
 
 
-@pairwise(method=METHODS, ignore_index=[-100, 1], shape=SHAPES[1:3])
+@pairs_first(method=METHODS, ignore_index=[-100, 1], shape=SHAPES[1:3])
 def test_ignored_rows_have_a_loss_of_zero(method, ignore_index, shape):
     logits, y = random_logits(*shape), random_targets("index", shape)
     expected = matched_cross_entropy(logits, y, method=method, reduction="none")
@@ -226,7 +226,7 @@ def test_ignored_rows_have_a_loss_of_zero(method, ignore_index, shape):
     assert_close(losses, torch.where(is_ignored, 0.0, expected), **EXACT)
 
 
-@pairwise(ignore_index=[-100, 1], weight=WEIGHTS, reduction=REDUCTIONS)
+@pairs_first(ignore_index=[-100, 1], weight=WEIGHTS, reduction=REDUCTIONS)
 def test_a_batch_of_ignored_rows_reduces_as_torch(ignore_index, weight, reduction):
     logits, y = random_logits(2, 3), torch.full((2,), ignore_index)
     expected = F.cross_entropy(logits, y, weight, ignore_index=ignore_index, reduction=reduction)
@@ -243,7 +243,7 @@ def test_an_empty_batch_reduces_as_torch(reduction, kind):
     assert_close(actual, expected, equal_nan=True, rtol=0, atol=0)
 
 
-@pairwise(shape={"-": (), "n": (4,), "nxd": (4, 3), "mxnxd": (2, 4, 3)}, reduction=REDUCTIONS, method=BETA_METHODS)
+@pairs_first(shape={"-": (), "n": (4,), "nxd": (4, 3), "mxnxd": (2, 4, 3)}, reduction=REDUCTIONS, method=BETA_METHODS)
 def test_binary_shapes_and_reductions_are_those_of_torch(shape, reduction, method):
     logits = random_logits(*shape)
     for y in ((logits > 1.0).double(), logits.sigmoid()):
@@ -271,7 +271,7 @@ def test_binary_weights_act_as_those_of_torch(reduction, method):
 # --- the derivative in the same pass -----------------------------------------------------------------------------
 
 
-@pairwise(method=METHODS, shape=SHAPES, label_smoothing=[0.0, 0.2])
+@pairs_first(method=METHODS, shape=SHAPES, label_smoothing=[0.0, 0.2])
 def test_the_mean_is_the_same_by_any_way(method, shape, label_smoothing):
     logits, y = random_logits(*shape), random_targets("index", shape)
     options = {"alpha_eps": 0.3, "method": method, "label_smoothing": label_smoothing}
@@ -314,7 +314,7 @@ def test_a_derivative_that_was_given_away_and_changed_comes_again(shape, kind):
     assert_close(logits.grad, first, **EXACT)
 
 
-@pairwise(shape=MANY, reduction=REDUCTIONS, kind=KINDS)
+@pairs_first(shape=MANY, reduction=REDUCTIONS, kind=KINDS)
 def test_a_graph_is_gone_after_backward(shape, kind, reduction):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
     loss = matched_cross_entropy(logits, y, reduction=reduction).sum()
@@ -323,7 +323,7 @@ def test_a_graph_is_gone_after_backward(shape, kind, reduction):
         loss.backward()
 
 
-@pairwise(shape=MANY, reduction=REDUCTIONS, kind=KINDS)
+@pairs_first(shape=MANY, reduction=REDUCTIONS, kind=KINDS)
 def test_checkpointing_keeps_nothing_of_the_size_of_the_logits(shape, kind, reduction):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
 
@@ -349,7 +349,7 @@ def test_derivatives_in_probabilities_are_not_forgotten():
     assert_close(fast, of_rows, **EXACT)
 
 
-@pairwise(method=METHODS, shape=MANY, kind=KINDS)
+@pairs_first(method=METHODS, shape=MANY, kind=KINDS)
 def test_the_mean_has_the_derivatives_of_rows(method, shape, kind):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
     direction = random_logits(*shape, seed=2)
@@ -367,7 +367,7 @@ def test_the_mean_has_the_derivatives_of_rows(method, shape, kind):
     assert_close(fast, of_rows, **EXACT)
 
 
-@pairwise(method=METHODS, shape=MANY, kind=KINDS, alpha_eps=[1e-6, 0.1])
+@pairs_first(method=METHODS, shape=MANY, kind=KINDS, alpha_eps=[1e-6, 0.1])
 def test_sums_in_single_precision_have_its_digits(method, shape, kind, alpha_eps):
     """Also of equal squares, whose errors of rounding do not cancel."""
     y, logits = random_targets(kind, shape), random_logits(*shape).float()
@@ -400,7 +400,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 NEAR = {torch.float32: {"rtol": 5e-6, "atol": 5e-6}, torch.float64: EXACT}
 
 
-@pairwise(
+@pairs_first(
     method=METHODS,
     dtype=DTYPES,
     reduction=["mean", "sum"],
@@ -422,7 +422,7 @@ def test_fixed_concentrations_give_what_learnt_ones_do(method, dtype, reduction,
     assert_close(fixed, learnt, **NEAR[dtype])
 
 
-@pairwise(
+@pairs_first(
     method=BETA_METHODS,
     dtype=DTYPES,
     reduction=REDUCTIONS,
@@ -491,7 +491,7 @@ def test_what_is_kept_from_a_call_serves_any_later_one(first, alpha_eps, request
 # --- derivatives -------------------------------------------------------------------------------------------------
 
 
-@pairwise(method=METHODS, reduction=["none", "mean"], kind=KINDS)
+@pairs_first(method=METHODS, reduction=["none", "mean"], kind=KINDS)
 def test_first_and_second_derivatives_in_logits(method, reduction, kind):
     y = random_targets(kind, (4, 3))
     twice(
@@ -508,7 +508,7 @@ def test_first_and_second_derivatives_in_binary_logits(method, y):
     )
 
 
-@pairwise(method=MATCHES, alpha={"scalar": ALPHA[0], "per-class": ALPHA}, kind=KINDS)
+@pairs_first(method=MATCHES, alpha={"scalar": ALPHA[0], "per-class": ALPHA}, kind=KINDS)
 def test_derivatives_in_alpha_eps(method, alpha, kind):
     y, logits = random_targets(kind, (4, 3)), random_logits(4, 3)
     assert torch.autograd.gradcheck(
@@ -612,7 +612,7 @@ def test_gradients_of_each_row_come_by_vmap(loss, y):
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@pairwise(dtype=HALVES, method=METHODS, kind=["index", "soft", "half-soft"])
+@pairs_first(dtype=HALVES, method=METHODS, kind=["index", "soft", "half-soft"])
 def test_half_precision_logits_give_the_float32_loss(dtype, method, kind):
     logits, y = random_logits(5, 3).to(dtype), random_targets(kind.removeprefix("half-"), (5, 3))
     if y.is_floating_point():
@@ -645,7 +645,7 @@ def test_large_half_precision_logits_do_not_overflow(method, reduction):
         assert matched_binary_cross_entropy_with_logits(logits[:, 0], y, method=method, reduction=reduction).isfinite()
 
 
-@pairwise(
+@pairs_first(
     kind=KINDS,
     weight={"equal": None, "weighted": torch.tensor([1.2345, 0.7654, 1.0011])},
     reduction=REDUCTIONS,

@@ -26,7 +26,7 @@ from gaussify import SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.nn import MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
-from pairwise import each_value, pairwise
+from sampled import each_value, pairs_first
 
 BETA_MATCHES = ["laplace", "variational", "moment"]
 MATCHES = [*BETA_MATCHES, "moment-ori"]
@@ -363,7 +363,7 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-@pairwise(method=METHODS, per_class={"one": False, "per-class": True}, soft={"index": False, "soft": True})
+@pairs_first(method=METHODS, per_class={"one": False, "per-class": True}, soft={"index": False, "soft": True})
 def test_a_vocabulary_needs_no_table_of_all_classes(method, per_class, soft):
     n_classes, y = 50_000, torch.tensor([0, 49_999, 123, 0])
     alpha = (

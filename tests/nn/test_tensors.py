@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
-from pairwise import each_value, pairwise
+from sampled import each_value, pairs_first
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 METHODS = ["variational", "laplace", "moment", "moment-ori", "gauss"]
@@ -64,7 +64,7 @@ def with_gradient(loss, logits: Tensor) -> tuple[Tensor, Tensor]:
     return value.detach(), torch.autograd.grad(value, logits)[0]
 
 
-@pairwise(kind=KINDS, form=FORMS, method=BETA_METHODS)
+@pairs_first(kind=KINDS, form=FORMS, method=BETA_METHODS)
 def test_both_forms_of_a_loss_agree(kind, form, method):
     """The function with the derivative in the same pass, and the torch expression, which torch.func takes."""
     logits, y = 3.0 * random(6, 4), targets(kind)
@@ -78,7 +78,7 @@ def test_both_forms_of_a_loss_agree(kind, form, method):
 # --- digits ------------------------------------------------------------------------------------------------------
 
 
-@pairwise(
+@pairs_first(
     kind=["labels", "probabilities", "counts"],
     method=METHODS,
     alpha_eps=[1e-8, 1e-4, 0.1, 30.0],
@@ -90,7 +90,7 @@ def test_single_precision_has_its_digits_at_extremes(kind, method, alpha_eps, sc
     check_digits(loss_of(kind, alpha_eps=alpha_eps, method=method), logits, y)
 
 
-@pairwise(
+@pairs_first(
     kind=["binary", "soft binary"], method=BETA_METHODS, alpha_eps=[1e-8, 1e-4, 0.1, 30.0], scale=[1e-3, 1.0, 1e4]
 )
 def test_single_precision_of_binary_losses_has_its_digits_at_extremes(kind, method, alpha_eps, scale):

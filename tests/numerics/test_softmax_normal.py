@@ -10,6 +10,7 @@ from gaussify._numerics._softmax_normal import _all_moments, _ExpectedLogsumexp,
 from gaussify._numerics._softmax_rule import NARROW_LIMIT, SLENDER_LIMIT
 from gaussify.experiments._timing import best_times
 from oracles import softmax_reference, softmax_tensor_product
+from sampled import one_in
 
 TOLERANCE = {
     "probs": 1e-6,  # absolute, against the reference, for variances up to 400
@@ -86,17 +87,15 @@ def test_reference_has_converged(pattern):
 # Accuracy
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("n_classes", [3, 10, 60, 300])
+@one_in(3, "n_classes", [3, 10, 60, 300], "pattern", PATTERNS)
 def test_expected_softmax_agrees_with_the_reference(n_classes, pattern):
     mean, variance = rows(n_classes, pattern)
     expected = np.stack([softmax_reference(*row)[0] for row in zip(mean, variance, strict=True)])
     assert largest_error(expected_softmax(*tensors(mean, variance)), expected) < TOLERANCE["probs"]
 
 
-@pytest.mark.parametrize("pattern", ["up to 400", "6e-6 to 400"])
-def test_expected_softmax_of_1000_classes_agrees_with_the_reference(pattern):
-    mean, variance = rows(1000, pattern, spreads=[1.0, 30.0])
+def test_expected_softmax_of_1000_classes_agrees_with_the_reference():
+    mean, variance = rows(1000, "6e-6 to 400", spreads=[30.0])
     expected = np.stack([softmax_reference(*row)[0] for row in zip(mean, variance, strict=True)])
     assert largest_error(expected_softmax(*tensors(mean, variance)), expected) < TOLERANCE["probs"]
 
@@ -108,7 +107,10 @@ def test_expected_softmax_agrees_with_the_reference_on_many_random_rows(n_classe
         for pattern in PATTERNS:
             mean, variance = rows(n_classes, pattern, seed=100 + seed)
             expected = np.stack([softmax_reference(*row)[0] for row in zip(mean, variance, strict=True)])
-            assert largest_error(expected_softmax(*tensors(mean, variance)), expected) < 1e-5, (seed, pattern)
+            assert largest_error(expected_softmax(*tensors(mean, variance)), expected) < TOLERANCE["probs"], (
+                seed,
+                pattern,
+            )
 
 
 @pytest.mark.parametrize("variance", [[827.0, 895.0, 1.27], [1e4, 1e4, 1.0], [1e6, 1e6, 0.0], [1e6] * 3], ids=str)
@@ -149,8 +151,7 @@ def test_softmax_spread_agrees_with_a_rule_over_all_latents(variance):
     assert largest_error(actual[1][0], spread) < 2.0 * TOLERANCE["probs"]
 
 
-@pytest.mark.parametrize("variance", SLENDER_ROWS, ids=str)
-@pytest.mark.parametrize("mean", [[0.3, -1.0, 2.0], [0.0, 0.0, 0.0], [6.0, 0.0, -6.0]], ids=str)
+@one_in(3, "variance", SLENDER_ROWS, "mean", [[0.3, -1.0, 2.0], [0.0, 0.0, 0.0], [6.0, 0.0, -6.0]])
 def test_deviations_of_slender_rows_agree_with_a_rule_over_all_latents(mean, variance):
     probs, spread, logsumexp = softmax_tensor_product(np.array(mean), np.array(variance))
     actual = softmax_uncertainty(*tensors([mean], [variance]))

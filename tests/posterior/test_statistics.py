@@ -198,7 +198,7 @@ def test_statistics_cannot_shrink(sizes):
 
 
 def test_statistics_of_other_features_cannot_be_added():
-    with pytest.raises(InvalidArgumentError, match=r"as many features.*got 3 and 1"):
+    with pytest.raises(InvalidArgumentError, match=r"same number of features.*got 3 and 1"):
         ClassStatistics.from_rows(*random_rows()) + ClassStatistics.zeros(5, 1)
 
 
@@ -216,8 +216,8 @@ def test_only_statistics_can_be_added():
         ([[1.0], [2.0]], [0, -1], None, "integers from 0.*got -1 at index 1"),
         ([[1.0], [2.0]], [0, 3], None, "integers from 0 to 2; got 3 at index 1"),
         ([[1.0], [2.0]], [0, 0.5], None, "integers from 0.*got 0.5"),
-        ([[1.0], [2.0]], [0], None, "as many rows.*features: 2, labels: 1"),
-        ([[1.0], [2.0]], [0, 1], [1.0], "as many rows.*features: 2, sample_weight: 1"),
+        ([[1.0], [2.0]], [0], None, "the same number of rows.*features: 2, labels: 1"),
+        ([[1.0], [2.0]], [0, 1], [1.0], "the same number of rows.*features: 2, sample_weight: 1"),
         ([[1.0], [2.0]], [0, 1], [1.0, np.inf], "'sample_weight'.*must be finite; got inf"),
         ([[1.0], [2.0]], [0, 1], [[1.0], [1.0]], "'sample_weight'.*must have 1 dimension;"),
     ],

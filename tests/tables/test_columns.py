@@ -127,7 +127,7 @@ def test_a_few_words_among_numbers_are_missing_cells():
     assert column.words == ("unknown",)
     assert column.features() == ["x", "x missing"]
     assert column.encode(pa.array(["unknown", "51"]))[:, 1].tolist() == [1.0, 0.0]
-    assert "unknown taken as missing" in column.describe()
+    assert "unknown count as missing" in column.describe()
     with pytest.raises(TableError, match="got 'other'"):
         column.encode(pa.array(["other"]))
 

@@ -61,8 +61,8 @@ def test_rows_held_out_can_be_learnt_in_the_end(birds):
     assert (without.model.n_rows, whole.model.n_rows) == (319, 400)
     assert without.scores[0].nll == whole.scores[0].nll
     pages = [report_html(own, "birds.csv") for own in (without, whole)]
-    assert all("as it was fitted, with 319 rows learnt" in page for page in pages)
-    assert ["has learnt the rows held out as well" in page for page in pages] == [False, True]
+    assert all("the model fitted to 319 training rows" in page for page in pages)
+    assert ["has also learnt the held-out rows" in page for page in pages] == [False, True]
 
 
 def test_scores_that_are_nothing_are_read_as_nothing():
@@ -77,7 +77,7 @@ def test_numbers_of_rows_are_known_where_rows_have_no_label(birds):
     table = birds.drop_columns(["species"]).append_column("row", pa.array(range(400))).append_column("species", labels)
     model = fit_table(table, "species", FitOptions(ModelKind.LINEAR, compare=False)).model
     (column,) = (own for own in model.encoder.columns_ if own.name == "row")
-    assert column.describe() == "the number of the row"
+    assert column.describe() == "row ids"
 
 
 def test_what_a_column_holds_is_seen_from_all_rows():
@@ -120,7 +120,7 @@ def test_who_cannot_be_fitted_is_left_out_with_a_warning(birds, monkeypatch):
         raise ValueError("no")
 
     monkeypatch.setattr("gaussify.tables._training.LogisticRegression.fit", fail)
-    with pytest.warns(UserWarning, match="logistic regression cannot be fitted to compare with: no"):
+    with pytest.warns(UserWarning, match="logistic regression is left out of the comparison: no"):
         fitted = fit_table(birds, "species", FitOptions(model="linear"))
     assert [score.name for score in fitted.scores] == ["gaussify", "gradient boosting", "majority class"]
 
@@ -294,11 +294,14 @@ def test_labels_that_the_model_does_not_know_are_no_test_of_it(model):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (["a"] * 20, "one value throughout, 'a'"),
+        (["a"] * 20, "must hold at least two classes; got 'a' in all rows"),
         (["a"] * 3 + [None] * 17, "has labels in 3 rows"),
-        ([f"name {i}" for i in range(20)], "20 different values in 20 rows: numbers or names"),
-        ([str(i) for i in range(20)], "20 different values in 20 rows: numbers or names"),
-        ([0.5 * i for i in range(21)] * 10, "21 different numbers in 210 rows: a quantity, not classes. Make classes"),
+        ([f"name {i}" for i in range(20)], "20 different values in 20 rows: row ids or names"),
+        ([str(i) for i in range(20)], "20 different values in 20 rows: row ids or names"),
+        (
+            [0.5 * i for i in range(21)] * 10,
+            "21 different numbers in 210 rows: a quantity, not classes. Replace it by classes",
+        ),
         ([f"{i},5" for i in range(40)] * 10, "40 different numbers in 400 rows: a quantity"),
         (list(range(100)) * 9, "100 different numbers in 900 rows: a quantity.*--category 'y' if"),
     ],
@@ -326,10 +329,10 @@ def test_few_rows_held_out_are_said_to_be_few(birds, fitted):
     assert fitted.caution == ""
     options = FitOptions(model="linear", compare=False)
     few = fit_table(birds.slice(0, 100), "species", options)
-    assert few.caution == "Scores are rough: only 20 rows are held out. More rows tell more."
+    assert few.caution == "These scores are imprecise: only 20 rows are held out."
     species = pa.array(["dodo", *birds.column("species").to_pylist()[1:]])
     rare = fit_table(birds.drop_columns(["species"]).append_column("species", species), "species", options)
-    assert rare.caution == "Scores are rough: no row of 'dodo' is held out. More rows tell more."
+    assert rare.caution == "These scores are imprecise: no row of 'dodo' is held out."
     assert few.caution in report_html(few, "birds.csv")
 
 
@@ -361,12 +364,12 @@ def test_scores_are_of_the_model_before_an_update(model):
 def test_the_report_is_one_file_with_all_that_was_asked_for(fitted):
     html = report_html(fitted, "birds <b>.csv")
     for title in (
-        "How well rows held out are predicted",
+        "Scores on held-out rows",
         "Can the probabilities be trusted?",
-        "What is taken for what",
-        "The rows that are least certain",
-        "What predictions depend on",
-        "What was learnt",
+        "Confusion matrix",
+        "Least certain rows",
+        "Relevance of columns",
+        "Model",
         "Columns",
     ):
         assert title in html
@@ -384,7 +387,7 @@ def test_the_report_survives_odd_tables():
     fitted = fit_table(table, "label", FitOptions(ModelKind.LINEAR, compare=False))
     html = report_html(fitted, "odd.csv")
     assert "<class" not in html
-    assert "one value throughout" in html
+    assert "all values are the same" in html
 
 
 def test_parts_of_batches_are_the_smaller_the_more_classes_there_are():

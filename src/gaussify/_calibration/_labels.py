@@ -73,9 +73,9 @@ class LabelParameters(NamedTuple):
             self.kind is LikelihoodKind.LOGISTIC or (self.kind is LikelihoodKind.AUTO and suits)
         )
         if not one_latent:
-            return SoftmaxLikelihood(n_classes, alpha_eps, str(method), label_variance=self.label_variance)
+            return SoftmaxLikelihood(n_classes, alpha_eps, method, label_variance=self.label_variance)
         beta_eps, alpha_eps = alpha_eps.expand(2)
-        return LogisticLikelihood(alpha_eps, beta_eps, str(method), label_variance=self.label_variance)
+        return LogisticLikelihood(alpha_eps, beta_eps, method, label_variance=self.label_variance)
 
     def check_number_of_classes(self, n_classes: int, owner: str) -> None:
         """Refuse classes that the parameters are not made for."""

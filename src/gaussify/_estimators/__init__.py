@@ -1,6 +1,6 @@
-"""What all estimators share: checks of rows and labels, the streaming base class, model files.
+"""Base classes of all estimators: checks of rows and labels, streaming, and model files.
 
-Read ``_streaming.py`` first: it checks rows, labels and classes, and undoes what an error interrupts.
+Read ``_streaming.py`` first: it checks rows, labels and classes, and restores the state after an error.
 """
 
 from gaussify._estimators._distinct import (

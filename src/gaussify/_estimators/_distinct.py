@@ -1,4 +1,4 @@
-"""Hashes of rows by their contents, and repeated rows as one row with the sum of their weights."""
+"""Hashes of rows, and distinct rows with the sum of their weights."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
-_IN_CACHE = 1 << 14  # numbers that are hashed at a time
+_IN_CACHE = 1 << 14  # numbers that are hashed at a time, so that they stay in the cache
 
 
 class DistinctRows(NamedTuple):
-    """Rows no two of which are equal in features and label."""
+    """Rows of which no two have equal features and labels."""
 
     features: Floats  # (n, d)
     labels: Indices  # (n,)
@@ -21,10 +21,10 @@ class DistinctRows(NamedTuple):
 
 
 def distinct_rows(features: Floats, labels: Indices, weight: Floats | None, *, seed: int) -> DistinctRows:
-    """Return each row once, with the sum of its weights, in the order of a hash; rows of no weight are left out.
+    """Return each row once, with the sum of its weights, in the order of a hash; rows of weight zero are left out.
 
-    So the result does not depend on the order of the rows, a row of weight two is that row twice, and any number of
-    rows at the beginning is a random sample.
+    So the result does not depend on the order of rows, a row of weight two counts as that row twice, and the first rows
+    are a random sample of any size.
 
     Examples
     --------
@@ -35,15 +35,15 @@ def distinct_rows(features: Floats, labels: Indices, weight: Floats | None, *, s
     key = mix(mix(row_sums(features, multipliers(seed, features.shape[1])) ^ mix(labels.astype(np.uint64))))
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
     total = np.bincount(place, weight).astype(np.float64)
-    there = total > 0.0
-    first = first[there]
-    return DistinctRows(features[first], labels[first], total[there])
+    has_weight = total > 0.0
+    first = first[has_weight]
+    return DistinctRows(features[first], labels[first], total[has_weight])
 
 
 def row_sums(features: Floats, factors: Keys) -> Keys:
-    """Return 64 bits a row: random multiples of the halves of all numbers, added up.
+    """Return a hash of 64 bits for each row: the sum of random multiples of both halves of all numbers.
 
-    Exact integers, so the same in any batch; no two rows are likely to share a sum [1]_.
+    Integers are exact, so a hash does not depend on the batch. Two different rows rarely have the same one [1]_.
 
     References
     ----------
@@ -52,13 +52,13 @@ def row_sums(features: Floats, factors: Keys) -> Keys:
     rows = max(1, _IN_CACHE // features.shape[1])
     if len(features) > rows:
         return np.concatenate([row_sums(features[i : i + rows], factors) for i in range(0, len(features), rows)])
-    halves = np.add(features, 0.0, order="C").view(np.uint32)  # adding zero makes minus zero plus zero
-    halves ^= halves >> 20  # short numbers have all their bits at the top, and sums would end in zeros
+    halves = np.add(features, 0.0, order="C").view(np.uint32)  # adding zero turns -0 into 0
+    halves ^= halves >> 20  # round numbers have zeros as their last bits, and so would their sums
     return halves.astype(np.uint64).dot(factors)
 
 
 def mix(bits: Keys) -> Keys:
-    """Return half a round of splitmix64."""
+    """Return well mixed bits, by half a round of splitmix64."""
     mixed = bits ^ (bits >> np.uint64(32))
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(29)
@@ -66,5 +66,5 @@ def mix(bits: Keys) -> Keys:
 
 
 def multipliers(seed: int, n_features: int) -> Keys:
-    """Return two random numbers a feature, the first of which do not depend on how many there are."""
+    """Return two random numbers for each feature; more features leave those of the first ones unchanged."""
     return np.random.default_rng(seed).integers(0, 2**64, size=2 * n_features, dtype=np.uint64)

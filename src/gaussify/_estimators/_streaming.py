@@ -1,4 +1,4 @@
-"""Labels, features and weights, checked: what classifiers have in common, and what those of a stream have beyond."""
+"""Base classes of classifiers, which check rows, labels and weights: for batches, and for streams."""
 
 from abc import abstractmethod
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gaussify._estimators._distinct import Floats, Indices
 from gaussify._estimators._model_file import expect, pack_classes, unpack_classes, whole
-from gaussify._validation import as_floats
+from gaussify._validation import ArrayInput, as_floats
 from gaussify.exceptions import InvalidArgumentError
 
 Fitted = TypeVar("Fitted", bound="CheckedClassifier")
@@ -23,15 +23,15 @@ _LARGEST = 1e140  # whose square can still be summed
 class CheckedClassifier(ClassifierMixin, BaseEstimator):
     """A classifier that learns from all rows at once.
 
-    Everything is checked before anything is learnt, and an error leaves the state exactly as it was. Subclasses say how
-    to begin, make room for classes, learn, and give probabilities.
+    Everything is checked before anything is learnt, and an error leaves the state exactly as it was. Subclasses define
+    how to begin, to make room for classes, to learn, and to predict probabilities.
     """
 
     _one_class_remedy = "Give rows of another class too."
 
     @abstractmethod
     def _begin(self, n_features: int) -> None:
-        """Forget everything; there are no classes yet."""
+        """Forget everything and begin without classes."""
 
     @abstractmethod
     def _make_room(self, places: Indices, classes: NDArray) -> None:
@@ -39,23 +39,23 @@ class CheckedClassifier(ClassifierMixin, BaseEstimator):
 
     @abstractmethod
     def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
-        """Learn from rows with class indices. It owns the arrays only while it runs."""
+        """Learn from rows with class indices; arrays that are kept must be copied."""
 
     @abstractmethod
     def _probs(self, X: Floats) -> Floats:
-        """Probabilities (n, c) of at least two classes."""
+        """Return class probabilities (n, c), if there are at least two classes."""
 
-    def fit(self: Fitted, X: Any, y: Any, sample_weight: Any = None) -> Fitted:
-        """Learn from these rows alone; what was learnt before is forgotten.
+    def fit(self: Fitted, X: ArrayInput, y: ArrayInput, sample_weight: ArrayInput | None = None) -> Fitted:
+        """Learn from these rows alone, and forget all others.
 
         Parameters
         ----------
         X : array-like of shape (n, n_features)
-            Numbers, or a pandas or polars frame of them, whose column names are then checked from now on.
+            Rows of numbers. If they are a pandas or polars frame, later frames must have the same column names.
         y : array-like of shape (n,)
-            Labels: integers or strings, of at least two classes.
+            Labels, integers or strings, of at least two classes.
         sample_weight : array-like of shape (n,), optional
-            A row of weight two counts as that row twice.
+            Weights. A row of weight two counts as that row twice.
         """
         with unchanged_on_error(self):
             X, y, sample_weight = self._check_rows(X, y, sample_weight, first=True)
@@ -76,20 +76,20 @@ class CheckedClassifier(ClassifierMixin, BaseEstimator):
             self._learn(X, self._index(y), sample_weight)
         return self
 
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: ArrayInput) -> Floats:
         """Return the probability of each class, (n, n_classes), in the order of ``classes_``."""
         X = self._check_features(X)
         if len(self.classes_) == 1:
             return np.ones((X.shape[0], 1))
-        return np.minimum(self._probs(X), 1.0)  # which scikit-learn's metrics insist on, and rounding may exceed
+        return np.minimum(self._probs(X), 1.0)  # rounding may exceed one, which scikit-learn's metrics refuse
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: ArrayInput) -> NDArray:
         """Return the most probable class of each row, (n,)."""
         best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
 
     def _check_features(self, X: Any) -> Floats:
-        """Rows as float64, of the width and with the column names that were learnt."""
+        """Return rows as float64, after checking their number of features and column names."""
         if not hasattr(self, "classes_"):  # scikit-learn's own check takes as long as a prediction
             check_is_fitted(self, "classes_")
         if not self._is_plain(X):
@@ -122,8 +122,8 @@ class CheckedClassifier(ClassifierMixin, BaseEstimator):
             sample_weight = weight.double().expand(len(X)).numpy()
         return X, y, sample_weight
 
-    def _is_plain(self, X: Any) -> bool:
-        """Whether X needs none of scikit-learn's conversions, which take longer than learning from a row."""
+    def _is_plain(self, X: object) -> bool:
+        """Return True if X needs none of scikit-learn's conversions, which take longer than learning from a row."""
         return (
             type(X) is np.ndarray
             and X.dtype == np.float64
@@ -131,7 +131,7 @@ class CheckedClassifier(ClassifierMixin, BaseEstimator):
             and X.shape[0] > 0
             and X.shape[1] == self.n_features_in_
             and not hasattr(self, "feature_names_in_")
-            and bool(np.vdot(X, X) < _LARGEST**2)  # in one pass, and false for what is not a number
+            and bool(np.vdot(X, X) < _LARGEST**2)  # in one pass; false for NaN
         )
 
     def _admit(self, classes: NDArray) -> None:
@@ -148,22 +148,25 @@ class CheckedClassifier(ClassifierMixin, BaseEstimator):
 
 
 class StreamingClassifier(CheckedClassifier):
-    """A classifier that learns from rows as they come; ``fit`` is to learn from all of them at once.
-
-    Classes may turn up at any time.
-    """
+    """A classifier that also learns from a stream of rows, in which new classes may appear at any time."""
 
     _one_class_remedy = "To begin with one class, use partial_fit, with classes=[...] if they are known."
 
-    def partial_fit(self: Model, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Model:
+    def partial_fit(
+        self: Model,
+        X: ArrayInput,
+        y: ArrayInput,
+        classes: ArrayInput | None = None,
+        sample_weight: ArrayInput | None = None,
+    ) -> Model:
         """Learn from more rows.
 
         Parameters
         ----------
         X, y, sample_weight
-            As for ``fit``.
+            Rows, labels and weights, as for ``fit``.
         classes : array-like, optional
-            Labels that there are or will be. They need not be given: a class that turns up later ends as if it had been
+            All labels, now and later. They need not be given: a class that appears later is treated as if it had been
             declared at the start.
         """
         with unchanged_on_error(self):
@@ -189,7 +192,7 @@ class StreamingClassifier(CheckedClassifier):
         return self
 
     def _find(self, y: NDArray) -> Indices | None:
-        """Class indices of labels, None where one is new."""
+        """Return the class indices of labels, or None if any label is new."""
         if len(y) == 1:
             place = self._places.get(y.item())
             return None if place is None else np.array([place])
@@ -198,7 +201,7 @@ class StreamingClassifier(CheckedClassifier):
         return index if (self.classes_[index] == y).all() else None
 
     def _index_of_learnt(self, y: NDArray) -> Indices:
-        """Class indices of labels that are to be unlearnt."""
+        """Return the class indices of labels of rows to be unlearnt."""
         index = self._find(y)
         if index is None:
             unknown = np.setdiff1d(y, self.classes_)[0]
@@ -206,20 +209,20 @@ class StreamingClassifier(CheckedClassifier):
             raise InvalidArgumentError(f"{owner} was given the label {unknown!s}, of which no row was learnt.")
         return index
 
-    def _check_mergeable(self, other: "StreamingClassifier", **further: tuple[Any, ...]) -> None:
-        """Refuse to merge another model unless features, labels and whatever else both know agree."""
+    def _check_mergeable(self, other: "StreamingClassifier", **further: tuple[object, ...]) -> None:
+        """Raise an error unless both models agree in features, labels and all ``further`` pairs; None is unknown."""
         names = [list(getattr(model, "feature_names_in_", [])) for model in (self, other)]
-        both: dict[str, tuple[Any, ...]] = {
+        both: dict[str, tuple[object, ...]] = {
             "number of features": (self.n_features_in_, other.n_features_in_),
             "names of features": (names[0], names[1]) if all(names) else (None, None),
-            "type of labels": tuple("text" if m.classes_.dtype.kind == "U" else "number" for m in (self, other)),
+            "type of labels": (_label_type(self), _label_type(other)),
         }
         for what, (own, theirs) in (both | further).items():
             if own != theirs and None not in (own, theirs):
                 raise InvalidArgumentError(f"Models to merge must have the same {what}; got {own} and {theirs}.")
 
     def _header(self) -> dict[str, Any]:
-        """What a file says about classes and features."""
+        """Return classes and features as values for the JSON header of a file."""
         return {
             "classes": pack_classes(self.classes_),
             "n_features": self.n_features_in_,
@@ -227,7 +230,7 @@ class StreamingClassifier(CheckedClassifier):
         }
 
     def _restore_header(self, config: dict[str, Any]) -> NDArray:
-        """Begin with what a file says about the features, and return its classes, which are not admitted yet."""
+        """Set the features from a file, and return its classes, which are not admitted yet."""
         self.n_features_in_ = whole(config["n_features"], "the number of features")
         if config["feature_names"] is not None:
             self.feature_names_in_ = np.array(config["feature_names"], dtype=object)
@@ -236,15 +239,15 @@ class StreamingClassifier(CheckedClassifier):
         return unpack_classes(config)
 
 
-def check_other_model(other: Any, kind: type) -> None:
-    """Refuse to merge what is not a fitted model of a kind."""
+def check_other_model(other: object, kind: type) -> None:
+    """Raise an error unless ``other`` is a fitted model of this kind."""
     if not isinstance(other, kind):
         raise InvalidArgumentError(f"merge takes another {kind.__name__}; got one {type(other).__name__}.")
     check_is_fitted(other, "classes_")
 
 
 class unchanged_on_error:
-    """Give the estimator its attributes back if anything goes wrong."""
+    """A context that restores the attributes of an estimator after an error."""
 
     def __init__(self, estimator: BaseEstimator) -> None:
         self._attributes = vars(estimator)
@@ -258,8 +261,8 @@ class unchanged_on_error:
             self._attributes.update(self._before)
 
 
-def _check_kind(X: Any, owner: str) -> None:
-    """Refuse dates and text, which NumPy would turn into numbers."""
+def _check_kind(X: object, owner: str) -> None:
+    """Raise an error for dates and text, which NumPy would convert to numbers."""
     dtype = getattr(X, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "mMSUT":
         raise InvalidArgumentError(f"'X' of {owner} must be numbers; got an array of {dtype}.")
@@ -268,25 +271,29 @@ def _check_kind(X: Any, owner: str) -> None:
 def _check_size(X: Floats, owner: str) -> None:
     if not np.abs(X).max() < _LARGEST:
         raise InvalidArgumentError(
-            f"'X' of {owner} must lie within ±{_LARGEST:g}, as squares are summed; got {np.abs(X).max():g}, which "
-            "is too large. Rescale that column."
+            f"'X' of {owner} is too large for sums of squares: it must lie within ±{_LARGEST:g}; got "
+            f"{np.abs(X).max():g}. Rescale that column."
         )
 
 
 def _as_labels(y: NDArray, owner: str) -> NDArray:
-    """Labels that can be sorted: numbers or strings, not a mixture."""
+    """Return labels that can be sorted: numbers or strings, not a mixture."""
     if y.dtype.kind == "O" or y.dtype.kind == "T":
         if all(isinstance(label, str) for label in y.flat):
             y = y.astype(str)
         elif any(isinstance(label, str) or label is None for label in y.flat):
             raise InvalidArgumentError(f"'y' of {owner} must be all strings or all numbers; got {_listed(y)}.")
-    if y.dtype.kind not in "biuU":  # of those it would only ask whether so many classes are meant
+    if y.dtype.kind not in "biuU":  # for these it would only warn of many classes
         check_classification_targets(y)
     if y.dtype.kind not in "biufU":
         y = np.asarray(y.tolist())
     if y.dtype.kind not in "biufU":
         raise InvalidArgumentError(f"'y' of {owner} must be strings or numbers; got {_listed(y)}.")
     return y
+
+
+def _label_type(model: StreamingClassifier) -> str:
+    return "text" if model.classes_.dtype.kind == "U" else "number"
 
 
 def _listed(labels: NDArray) -> str:

@@ -1,4 +1,8 @@
-"""Numerical functions on tensors, without state: the integrals that everything above relies on."""
+"""Numerical functions on tensors: integrals over Gaussian latents, stable linear algebra, special functions, search.
+
+Read ``_softmax_normal.py`` first: it derives class probabilities from one integral for each row, and
+``_softmax_rule.py`` holds its quadrature rules. ``_logistic_normal.py`` is the case of two classes.
+"""
 
 from gaussify._numerics._cholesky import noting_jitter, stable_cholesky
 from gaussify._numerics._cover import cover

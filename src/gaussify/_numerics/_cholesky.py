@@ -1,4 +1,4 @@
-"""Cholesky factors of matrices that rounding may have left short of positive definite."""
+"""Cholesky factors of matrices that rounding may have made indefinite."""
 
 import warnings
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ _JITTERS = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4)  # relative to the diagonal
 
 
 def stable_cholesky(matrix: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
-    """Return the lower Cholesky factor, after adding as little to the diagonal as makes it exist.
+    """Return the lower Cholesky factor, after adding as little jitter to the diagonal as it needs.
 
-    What is added is relative to the diagonal, only to the matrices of the batch that need it, and never silent: a
-    :class:`~gaussify.exceptions.JitterWarning` names the amount. Beyond 1e-4 of the diagonal it is a
-    :class:`~gaussify.exceptions.NumericalError`.
+    Jitter is relative to the diagonal, and only those matrices of the batch get it that need it. It is never silent: a
+    :class:`~gaussify.exceptions.JitterWarning` names the amount. A matrix that needs more than 1e-4 of its diagonal
+    raises a :class:`~gaussify.exceptions.NumericalError`.
 
     Examples
     --------
@@ -30,12 +30,12 @@ def stable_cholesky(matrix: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batc
     """
     factor, info = torch.linalg.cholesky_ex(matrix)
     failed = info != 0
-    # of the lower triangle, which alone is read, NaN and infinities make it fail, but on the diagonal infinities stay
+    # NaN and infinities in the lower triangle, which alone is read, make it fail, but infinities on the diagonal pass
     if not bool(failed.any()) and bool(torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all()):
         return factor
     if not bool(torch.isfinite(matrix).all()):
-        raise NumericalError("A matrix that is to be factorised holds infinities or NaN; are the inputs of sane scale?")
-    # a diagonal of zeros would stay zero in relative terms
+        raise NumericalError("A matrix to be factorised holds infinities or NaN. Are the inputs of moderate size?")
+    # relative jitter would leave a diagonal of zeros as it is
     diagonal = matrix.diagonal(dim1=-2, dim2=-1).clamp_min(torch.finfo(matrix.dtype).tiny)
     relative, failing = torch.zeros_like(info, dtype=matrix.dtype), failed
     for jitter in _JITTERS:
@@ -45,8 +45,8 @@ def stable_cholesky(matrix: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batc
         if not bool(failing.any()):
             message = (
                 f"{int(failed.sum())} of {failed.numel()} matrices were not positive definite; up to {jitter:g} of the "
-                "diagonal was added to them. Columns that are nearly multiples of each other, or a prior that is too "
-                "broad, can be the cause."
+                "diagonal was added to them. Possible causes are columns that are nearly multiples of each other, or a "
+                "prior that is too broad."
             )
             noted = _noted.get()
             if noted is None:
@@ -62,7 +62,7 @@ def stable_cholesky(matrix: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batc
 
 @contextmanager
 def noting_jitter() -> Iterator[list[str]]:
-    """Collect what would be a :class:`~gaussify.exceptions.JitterWarning`, in the threads of this one's work as well.
+    """Collect the messages of :class:`~gaussify.exceptions.JitterWarning` in a list, also those of worker threads.
 
     Examples
     --------

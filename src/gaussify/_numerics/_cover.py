@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_NEGLIGIBLE = 45.0  # fall of the logarithm from the peak at which the nodes end: exp(-45) = 3e-20
+_NEGLIGIBLE = 45.0  # nodes end where the logarithm is this far below its peak: exp(-45) = 3e-20
 
 
 class Cover(NamedTuple):
@@ -18,10 +18,10 @@ class Cover(NamedTuple):
 
 
 def cover(log_function: Callable[[Tensor], Tensor], peak: Tensor, *, n_nodes: int) -> Cover:
-    """Return nodes ``peak + width * sinh(t)`` with ``t`` equally spaced: fine at the peak, coarse in long tails.
+    """Return nodes ``peak + width * sinh(t)`` with equally spaced ``t``: fine at the peak, coarse in long tails.
 
-    In ``t`` the trapezoidal rule converges exponentially for analytic functions. ``log_function`` maps points of
-    shape (n, *batch) to values of that shape. ArithmeticError where it does not fall off.
+    In ``t`` the trapezoidal rule converges exponentially for analytic functions. ``log_function`` maps points of shape
+    (n, *batch) to values of that shape. If it does not fall off on both sides, ArithmeticError is raised.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def cover(log_function: Callable[[Tensor], Tensor], peak: Tensor, *, n_nodes: in
 
 
 def _reach(log_function: Callable[[Tensor], Tensor], peak: Tensor, side: float, level: Tensor) -> Tensor:
-    """Smallest power-of-two distance from the peak at which the function lies below ``level``."""
+    """Return the smallest distance from the peak, a power of two, at which the function lies below ``level``."""
     distances = torch.exp2(torch.arange(-40.0, 22.0, dtype=peak.dtype, device=peak.device))
     below = log_function(peak + side * distances.reshape(-1, *[1] * peak.ndim)) < level
     if not bool(below.any(0).all()):

@@ -1,4 +1,7 @@
-"""Sums over rows: NumPy's product of a matrix with its own transpose computes one triangle only."""
+"""Sums of features and of their outer products, by NumPy where it is faster.
+
+NumPy computes only one triangle of the product of a matrix with its own transpose, which halves the time.
+"""
 
 import numpy as np
 from jaxtyping import Float
@@ -16,7 +19,7 @@ def add_moments_(
 ) -> None:
     r"""Add :math:`\sum_i w_i \phi_i` to ``total`` and :math:`\sum_i w_i \phi_i\phi_i^\top` to ``gram``, in place.
 
-    Without weights and a graph, on the CPU, this takes half of the time of torch, on the threads of NumPy.
+    Without weights and without a graph, on the CPU, NumPy takes half the time of torch.
 
     Examples
     --------
@@ -38,7 +41,7 @@ def add_moments_(
 
 
 def suits_numpy(*tensors: Tensor) -> bool:
-    """Return whether NumPy may compute with tensors: on the CPU, of one of its dtypes, without a graph.
+    """Return True if NumPy can compute with tensors: they are on the CPU, of a NumPy dtype and without a graph.
 
     Examples
     --------

@@ -1,15 +1,15 @@
-r"""The distribution of a Gaussian plus standard Gumbel noise, tabulated once and read by cubic interpolation.
+r"""The distribution function of a Gaussian plus standard Gumbel noise, from a table by cubic interpolation.
 
 For :math:`f \sim \mathcal{N}(0, \sigma^2)` and :math:`g` standard Gumbel,
 
 .. math::
     F_\sigma(t) = P(f + g \le t) = \mathbb{E}_f\,\exp(-e^{-(t - f)}), \qquad L_\sigma(t) = -\log(-\log F_\sigma(t)).
 
-:math:`L` is what is tabulated: it is :math:`t` itself for :math:`\sigma = 0`, nearly straight otherwise, and an
-absolute error in it is a relative error in :math:`-\log F`, so that both tails stay accurate. The coordinates
+:math:`L` is tabulated, as it is :math:`t` itself for :math:`\sigma = 0` and nearly straight otherwise. An absolute
+error of :math:`L` is a relative error of :math:`-\log F`, so both tails stay accurate. The coordinates
 :math:`x = t / (1 + \sigma)` and :math:`\kappa = 1 / (1 + \sigma)` cover every variance from zero (:math:`\kappa = 1`)
-to infinity (:math:`\kappa = 0`, where :math:`F` is the normal distribution function). Outside of the table, where
-:math:`F < 10^{-15}` or :math:`1 - F < 10^{-30}` for wide Gaussians, :math:`L` goes on as a straight line.
+to infinity (:math:`\kappa = 0`, where :math:`F` is the normal distribution function). Outside the table, where
+:math:`F < 10^{-15}` or :math:`1 - F < 10^{-30}` for wide Gaussians, :math:`L` continues as a straight line.
 """
 
 import math
@@ -22,9 +22,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 LOW, HIGH = -8.0, 12.0  # ends of the table in x
-CELLS = 162  # in x; the first and the last hold the straight lines beyond the ends
+CELLS = 162  # in x; the first and the last one are for the straight lines outside
 CELL = (HIGH - LOW) / (CELLS - 2)
-_COMPUTED_ROWS, ROWS = 160, 960  # of kappa; L is off by 5e-6 below 3, by 5e-5 at 15: 4e-7 in probabilities
+_COMPUTED_ROWS, ROWS = 160, 960  # in kappa; L errs by 5e-6 below 3 and by 5e-5 at 15, probabilities by 4e-7
 
 
 class DoubleLog(NamedTuple):
@@ -63,7 +63,7 @@ def double_log_cdf(
 def rough_double_log_cdf(
     z: Float[Tensor, "n g"], mean: Float[Tensor, "n c"], scale: Float[Tensor, "n c"]
 ) -> Float[Tensor, "n c g"]:
-    """Return L to about 0.1, (n, c, g), at a third of the cost: enough to see where the mass lies.
+    """Return L to about 0.1, (n, c, g), at a third of the cost: enough to locate the mass.
 
     Examples
     --------
@@ -79,7 +79,14 @@ def rough_double_log_cdf(
 
 
 def _locate(z: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Cells of x per unit of z (n, c, 1); place in a cell of x, and which, (n, c, g); the same for kappa (n, c, 1)."""
+    """Return the places of points in the table.
+
+    They are, in this order,
+
+    * the number of cells of x in a unit of z, (n, c, 1);
+    * the place within a cell of x, and the index of that cell, (n, c, g) each;
+    * the row of kappa, with a fraction and rounded down, (n, c, 1) each.
+    """
     mean, scale = mean[..., None], scale[..., None]
     kappa = 1.0 / (1.0 + scale)
     per_cell = kappa / CELL
@@ -91,7 +98,7 @@ def _locate(z: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 def _blend_rows(cell: Tensor, place: Tensor, shape: torch.Size) -> list[Tensor]:
-    """Four coefficients of the cubic in x, highest first, linear between two rows of kappa."""
+    """Return the four coefficients of the cubic in x, highest first, interpolated linearly between rows of kappa."""
     base, difference = table(cell.device, place.dtype)
     return [
         before.index_select(0, cell).view(shape).addcmul_(change.index_select(0, cell).view(shape), place)
@@ -101,11 +108,11 @@ def _blend_rows(cell: Tensor, place: Tensor, shape: torch.Size) -> list[Tensor]:
 
 @lru_cache
 def table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cubic coefficients of L in each cell, (4, cells), and their change to the next row of kappa.
+    """Return the cubic coefficients of L in each cell, (4, cells), and their change to the next row of kappa.
 
-    A cubic spline refines the rows that are computed; it takes a tenth of a second, on first use.
+    A cubic spline in kappa refines the computed rows. Building the table takes a tenth of a second, on first use.
     """
-    from scipy.interpolate import CubicSpline  # a third of a second, which importing gaussify is not to take
+    from scipy.interpolate import CubicSpline  # imported here, as it takes a third of a second
 
     x = np.linspace(LOW, HIGH, CELLS - 1)
     kappa = np.linspace(0.0, 1.0, _COMPUTED_ROWS + 1)
@@ -126,7 +133,7 @@ def table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _by_normal_rule(t: Tensor, scale: Tensor) -> Tensor:
-    """Trapezoidal rule over the Gaussian; for a narrow one."""
+    r"""Return L of a narrow Gaussian by the rule over it, :math:`F(t) = \mathbb{E}_f\,\exp(-e^{-(t - f)})`."""
     u = torch.arange(-80, 81, dtype=torch.float64) / 8.0
     log_weights = torch.log_softmax(-0.5 * u.square(), 0)
     hazard = torch.exp(scale * u - t[:, None])
@@ -136,7 +143,7 @@ def _by_normal_rule(t: Tensor, scale: Tensor) -> Tensor:
 
 
 def _by_gumbel_rule(t: Tensor, scale: Tensor) -> Tensor:
-    r"""Trapezoidal rule over the noise, :math:`F(t) = \mathbb{E}_g\,\Phi((t - g)/\sigma)`; for a wide Gaussian."""
+    r"""Return L of a wide Gaussian by the rule over the noise, :math:`F(t) = \mathbb{E}_g\,\Phi((t - g)/\sigma)`."""
     g = torch.arange(-20, 241, dtype=torch.float64) / 4.0
     weights = torch.softmax(-g - torch.exp(-g), 0)
     a = (t[:, None] - g) / scale * math.sqrt(0.5)
@@ -144,5 +151,5 @@ def _by_gumbel_rule(t: Tensor, scale: Tensor) -> Tensor:
 
 
 def _double_log(log_cdf: Tensor, survival: Tensor) -> Tensor:
-    """L from whichever of F and 1 - F is small."""
+    """Return L, from F or from 1 - F, whichever is small."""
     return -torch.log(torch.where(survival < 0.5, -torch.log1p(-survival), -log_cdf))

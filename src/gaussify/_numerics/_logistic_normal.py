@@ -6,19 +6,19 @@ is the logistic sigmoid,
 .. math:: E_k(m, v) = \mathbb{E}[\zeta^{(k)}(f)], \qquad
    \partial E_k / \partial m = E_{k+1}, \qquad \partial E_k / \partial v = \tfrac12 E_{k+2}.
 
-The second identity is the heat equation; with it one function is differentiable to any order.
+The second identity is the heat equation. Together they make one function differentiable to any order.
 
-Two trapezoidal rules, both exponentially convergent, share the work (:math:`s = \sqrt v`):
+Two trapezoidal rules, which converge exponentially, share the work (:math:`s = \sqrt v`):
 
-* ``s <= 2.8``: over the Gaussian, since the poles of the sigmoid are then far away, at distance :math:`\pi / s`, for
-  ``s <= 1.5`` so far that every other node will do for the first two orders;
-* ``s > 2.8`` (2.5 for orders above 1): over logistic noise :math:`l`, as :math:`\sigma(f) = P(l < f)` gives
-  :math:`E_1 = \mathbb{E}_l\,\Phi((m - l) / s)`, whose integrand is smooth on the scale of :math:`s`; so smooth that,
-  away from the tails, a Gaussian rule of fewer nodes serves :math:`E_1`.
+* ``s <= 2.8``: a rule over the Gaussian, as the poles of the sigmoid are then far away, at distance :math:`\pi / s`.
+  For ``s <= 1.5``, every other node is enough for the first two orders.
+* ``s > 2.8`` (2.5 for orders above 1): a rule over logistic noise :math:`l`, as :math:`\sigma(f) = P(l < f)` gives
+  :math:`E_1 = \mathbb{E}_l\,\Phi((m - l) / s)`, whose integrand is smooth on the scale of :math:`s`. Away from the
+  tails, a Gaussian rule with fewer nodes is enough for :math:`E_1`.
 
-Class probabilities are :math:`E_1` alone, which for ``s <= 4`` takes a fifth of those nodes: what the nearest poles
-do to the first rule is known in closed form, the next ones are three times as far, and nodes to both sides of the mean
-share their exponential.
+Class probabilities need :math:`E_1` alone. For ``s <= 4`` it takes a fifth of those nodes. The error that the nearest
+poles cause in the first rule is known in closed form, and the next poles are three times as far away. Nodes on both
+sides of the mean share their exponential.
 """
 
 import cmath
@@ -35,26 +35,25 @@ from torch.nn.functional import logsigmoid
 
 from gaussify._numerics._special import is_constant
 
-_WIDE = 2.8  # standard deviation from which the rule over logistic noise is the better one
+_WIDE = 2.8  # standard deviation above which the rule over logistic noise is better
 _WIDE_STEEP = 2.5  # the same for orders above 1, whose integrands are steeper
-_SLIM = 1.5  # up to which half the nodes are enough
+_SLIM = 1.5  # standard deviation up to which half the nodes are enough
 _STEP = 0.22  # between nodes, in standard deviations
-_PAIRED = 4.0  # up to which the rule that is corrected for its nearest poles serves order 1
+_PAIRED = 4.0  # standard deviation up to which the rule with corrected poles computes order 1
 _PAIRED_STEP = 0.5
-_NO_POLE = 0.5  # up to which the nearest poles do nothing
+_NO_POLE = 0.5  # standard deviation up to which the nearest poles cause no error
 _FAR = 40.0  # standard deviations, at which the density is zero in floats
-_CENTRAL = -2.0  # standard deviations below zero, above which a mean is in no tail
+_CENTRAL = -2.0  # a mean is in the tail if it is below so many standard deviations
 _CHUNK = 1 << 11  # rows at a time: about 100 nodes each then stay in the cache
-_FEW = 16  # up to as many sigmoids, a loop in numpy is faster
+_FEW = 16  # up to so many sigmoids, a loop in NumPy is faster
 
-
-_Rule = Callable[..., Tensor]  # of orders, means that are not positive and standard deviations; gives (orders, n)
+_Rule = Callable[..., Tensor]  # from orders, means that are not positive and standard deviations to (orders, n)
 
 
 def softplus_moment(order: int, mean: Tensor, variance: Tensor) -> Tensor:
-    """Return the expectation of the ``order``-th derivative of the softplus; 0 softplus, 1 sigmoid, ...
+    """Return the expectation of the ``order``-th derivative of the softplus: 0 is the softplus, 1 the sigmoid.
 
-    Differentiable to any order with respect to ``mean`` and ``variance``, which broadcast.
+    It is differentiable to any order by ``mean`` and ``variance``, which broadcast.
 
     Examples
     --------
@@ -70,7 +69,7 @@ def softplus_moment(order: int, mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def sigmoid_pair(mean: Tensor, variance: Tensor) -> Tensor:
-    """Return the expectations of 1 - sigmoid and of sigmoid, (..., 2); the smaller one keeps all its digits.
+    """Return the expectations of 1 - sigmoid and of sigmoid, (..., 2), the smaller one to full relative accuracy.
 
     Examples
     --------
@@ -82,15 +81,14 @@ def sigmoid_pair(mean: Tensor, variance: Tensor) -> Tensor:
         smaller = softplus_moment(1, -mean.abs(), variance)
         pair = torch.stack([smaller, 1.0 - smaller], -1)
         return torch.where((mean > 0.0)[..., None], pair, pair.flip(-1))
-    # both, as the derivative at zero is not that of an absolute value
+    # compute both, as the absolute value has no derivative at zero
     return softplus_moment(1, torch.stack([-mean, mean], -1), variance[..., None])
 
 
 def expected_sigmoid(mean: float, variance: float) -> float:
     """Return the expectation of the sigmoid for a single latent: order 1 of ``softplus_moment``, by the same rules.
 
-    Some ten microseconds rather than 400: for one row, calling the tensor operations of a batch is all that takes
-    time.
+    This takes ten microseconds and not 400, which for a single row are spent on calling tensor operations.
 
     Examples
     --------
@@ -122,7 +120,7 @@ class _SoftplusMoment(Function):
 
 
 def softplus_moments(orders: Sequence[int], mean: Tensor, variance: Tensor) -> list[Tensor]:
-    """Return the moments of several orders from the same nodes, without a graph."""
+    """Return the expectations of several orders, from the same nodes and without a graph."""
     m = mean.detach().double().reshape(-1)
     s = variance.detach().double().reshape(-1).sqrt()
     moments = m.new_empty(len(orders), m.numel())
@@ -137,7 +135,7 @@ def softplus_moments(orders: Sequence[int], mean: Tensor, variance: Tensor) -> l
 
 
 def _rules(s: Tensor, order: int) -> Iterator[tuple[Tensor, _Rule]]:
-    """Which rule is for which rows, of orders up to ``order``."""
+    """Yield the rows of each rule, for orders up to ``order``."""
     narrow, coarse = s <= (_WIDE if order <= 1 else _WIDE_STEEP), (s <= _SLIM) & (order <= 1)
     yield coarse, partial(_narrow_rule, step=2.0 * _STEP)
     yield narrow & ~coarse, _narrow_rule
@@ -145,7 +143,7 @@ def _rules(s: Tensor, order: int) -> Iterator[tuple[Tensor, _Rule]]:
 
 
 def _sigmoid_rules(m: Tensor, s: Tensor) -> Iterator[tuple[Tensor, _Rule]]:
-    """Which rule is for which rows, of order 1 alone."""
+    """Yield the rows of each rule, for order 1 alone."""
     paired = s <= _PAIRED
     central = ~paired & (-m.abs() > _CENTRAL * s)
     yield paired, _paired_rule
@@ -154,9 +152,9 @@ def _sigmoid_rules(m: Tensor, s: Tensor) -> Iterator[tuple[Tensor, _Rule]]:
 
 
 def _tilted(rule: _Rule, orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
-    r"""Moments by ``rule``, where ``m < -s^2`` through :math:`\sigma(f) = e^f\,\sigma(-f)`: nothing underflows.
+    r"""Return moments by ``rule``; where ``m < -s^2``, through :math:`\sigma(f) = e^f\,\sigma(-f)`, to avoid underflow.
 
-    :math:`E_1(m, v) = e^{m + v/2}\,D_0`, with :math:`D_0 = 1 - E_1(m + v, v)`; derivatives by ``m`` give the others.
+    :math:`E_1(m, v) = e^{m + v/2}\,D_0` with :math:`D_0 = 1 - E_1(m + v, v)`, and its derivatives by m are the others.
     """
     moments = rule(orders, m, s)
     far = (m < -s.square()) & (s > _WIDE_STEEP) if min(orders) > 0 else torch.zeros_like(m, dtype=torch.bool)
@@ -171,7 +169,7 @@ def _tilted(rule: _Rule, orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
 
 
 def _in_chunks(rule: _Rule) -> _Rule:
-    """A few rows at a time."""
+    """Return the rule, computed for a few rows at a time."""
 
     @wraps(rule)
     def chunked(orders: Sequence[int], m: Tensor, s: Tensor, **options: float) -> Tensor:
@@ -182,7 +180,7 @@ def _in_chunks(rule: _Rule) -> _Rule:
 
 
 def _reflect(order: int, m: Tensor, moment: Tensor) -> Tensor:
-    """Undo the reflection to a mean of ``-|m|``, on which side small moments keep their relative accuracy."""
+    """Undo the reflection to a mean of ``-|m|``, where small moments are accurate in relative terms."""
     if order == 0:
         return moment + m.clamp_min(0.0)
     if order == 1:
@@ -192,7 +190,7 @@ def _reflect(order: int, m: Tensor, moment: Tensor) -> Tensor:
 
 @_in_chunks
 def _narrow_rule(orders: Sequence[int], m: Tensor, s: Tensor, step: float = _STEP) -> Tensor:
-    """Trapezoidal rule over the standard normal; moments of shape (orders, n)."""
+    """Return moments (orders, n) by the trapezoidal rule over the standard normal."""
     nodes, weights = _normal_nodes(m.device, step)
     f = m[:, None] + s[:, None] * nodes  # (n, nodes)
     p = torch.sigmoid(f)
@@ -207,7 +205,7 @@ def _softplus_derivative(order: int, f: Tensor, p: Tensor) -> Tensor:
 
 @_in_chunks
 def _wide_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
-    r"""Trapezoidal rule over logistic noise ``l``, with ``a = (m - l) / s``; moments of shape (orders, n).
+    r"""Return moments (orders, n) by the trapezoidal rule over logistic noise ``l``, with ``a = (m - l) / s``.
 
     Order 0 is :math:`s(\varphi(a) + a\Phi(a))`, order 1 :math:`\Phi(a)` and order ``k >= 2`` the derivative
     :math:`\Phi^{(k-1)}(a) / s^{k-1} = (-1)^k\,\mathrm{He}_{k-2}(a)\,\varphi(a) / s^{k-1}`.
@@ -229,27 +227,27 @@ def _wide_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
 
 @_in_chunks
 def _central_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
-    """Order 1 of ``_wide_rule`` by Gaussian quadrature; of shape (1, n)."""
+    """Return order 1 of ``_wide_rule`` by Gaussian quadrature, (1, n)."""
     nodes, weights = _gauss_nodes(m.device)
     return (0.5 * torch.erfc((nodes - m[:, None]) * (math.sqrt(0.5) / s[:, None])) @ weights)[None]
 
 
 def _paired_rule(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
-    """Order 1 by a trapezoidal rule over the standard normal, corrected for its nearest poles; of shape (1, n)."""
+    """Return order 1, (1, n), by a trapezoidal rule over the standard normal with its nearest poles corrected."""
     return _paired_sum(orders, m, s) + _nearest_poles(m, s)
 
 
 @_in_chunks
 def _paired_sum(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
-    r"""The trapezoidal rule, of which the nodes :math:`\pm x` share their exponential.
+    r"""Return the trapezoidal sum, in which the nodes :math:`\pm x` share their exponential.
 
-    With :math:`q = e^m` and :math:`c = q(e^{sx} + e^{-sx})`, together they give
-    :math:`\sigma(m + sx) + \sigma(m - sx) = (c + 2q^2) / (c + 1 + q^2)`, where nothing cancels.
+    With :math:`q = e^m` and :math:`c = q(e^{sx} + e^{-sx})`, both together are
+    :math:`\sigma(m + sx) + \sigma(m - sx) = (c + 2q^2) / (c + 1 + q^2)`, without cancellation.
     """
     nodes, weights = _paired_nodes(m.device)
     q = torch.exp(m)
     square = q * q
-    c = torch.exp(nodes[:, None] * s)  # (nodes, n); in place from here on, as memory takes most of the time
+    c = torch.exp(nodes[:, None] * s)  # (nodes, n); then in place, as memory takes most of the time
     total = c.reciprocal()
     c.add_(total).mul_(q)
     torch.add(c, 1.0 + square, out=total)
@@ -257,16 +255,16 @@ def _paired_sum(orders: Sequence[int], m: Tensor, s: Tensor) -> Tensor:
 
 
 def _nearest_poles(m: Tensor, s: Tensor) -> Tensor:
-    r"""What the trapezoidal rule lacks by the poles of :math:`\varphi(x)\,\sigma(m + sx)` at :math:`(-m \pm i\pi) / s`.
+    r"""Return the error of the rule by the poles of :math:`\varphi(x)\,\sigma(m + sx)` at :math:`(-m \pm i\pi) / s`.
 
-    A rule of step h sums the integrand times :math:`1 / (1 - e^{-2\pi ix/h})` around the real line, so that the residue
-    :math:`\varphi(x) / s` at the upper pole, and its conjugate, make it smaller than the integral by
+    A rule with step h is the integral of the integrand times :math:`1 / (1 - e^{-2\pi ix/h})` around the real line. So
+    the residue :math:`\varphi(x) / s` at the upper pole, and its conjugate, make it smaller than the integral by
 
     .. math:: \frac{4\pi}{s}\,\mathrm{Im}\,\frac{\varphi(x)}{e^{-2\pi ix/h} - 1}
         = \frac{\sqrt{8\pi}}{s}\,e^{(\pi^2 - m^2) / 2s^2}\,\mathrm{Im}\,\frac{e^{i\pi m/s^2}}{e^{(\pi + im)t} - 1},
         \qquad t = \frac{2\pi}{sh}.
     """
-    s = s.clamp_min(_NO_POLE)  # a pole beyond the contour of least error, at 2 pi / h, would do harm
+    s = s.clamp_min(_NO_POLE)  # correcting a pole beyond the contour of least error, at 2 pi / h, would do harm
     m = torch.maximum(m, -_FAR * s)
     t = 2.0 * math.pi / _PAIRED_STEP / s
     v, angle, decay = s * s, m * t, torch.exp(-math.pi * t)
@@ -276,7 +274,7 @@ def _nearest_poles(m: Tensor, s: Tensor) -> Tensor:
 
 
 def _paired_sigmoid(m: float, s: float) -> float:
-    """Order 1 of ``_paired_rule``."""
+    """Return order 1 by ``_paired_rule``, for one latent."""
     nodes, weights = _arrays(_paired_nodes)
     q = math.exp(m)
     c = np.exp(s * nodes)
@@ -288,7 +286,7 @@ def _paired_sigmoid(m: float, s: float) -> float:
 
 
 def _wide_sigmoid(m: float, s: float) -> float:
-    """Order 1 of ``_wide_rule``, or of ``_central_rule``."""
+    """Return order 1 by ``_wide_rule`` or ``_central_rule``, for one latent."""
     nodes, weights = _arrays(_gauss_nodes if m > _CENTRAL * s else _logistic_nodes)
     a = torch.from_numpy((nodes - m) * (math.sqrt(0.5) / s))
     return 0.5 * float(weights @ torch.erfc(a).numpy())
@@ -303,13 +301,13 @@ def _arrays(nodes: Callable[[torch.device], tuple[Tensor, Tensor]]) -> list[np.n
 def _normal_nodes(device: torch.device, step: float = _STEP) -> tuple[Tensor, Tensor]:
     last = round(9.46 / step)
     nodes = torch.arange(-last, last + 1, dtype=torch.float64, device=device) * step
-    weights = torch.softmax(-0.5 * nodes.square(), 0)  # sums to one, so that zero variance is exact
+    weights = torch.softmax(-0.5 * nodes.square(), 0)  # sum to one, so that zero variance is exact
     return nodes, weights
 
 
 @lru_cache
 def _paired_nodes(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Nodes to the right, each for itself and its reflection; zero, which is its own, with half of its weight."""
+    """Return the nodes from zero on; zero has half its weight, as it is its own reflection."""
     nodes, weights = _normal_nodes(device, _PAIRED_STEP)
     weights = weights[nodes >= 0.0]
     weights[0] *= 0.5
@@ -325,7 +323,7 @@ def _logistic_nodes(device: torch.device) -> tuple[Tensor, Tensor]:
 
 @lru_cache
 def _gauss_nodes(device: torch.device) -> tuple[Tensor, Tensor]:
-    r"""Of the logistic density, whose monic polynomials have the recurrence :math:`\pi^2 k^4 / (4 k^2 - 1)`."""
+    r"""Return Gaussian nodes for the logistic density; its polynomials recur with :math:`\pi^2 k^4 / (4 k^2 - 1)`."""
     k = np.arange(1, 64)
     below = np.diag(math.pi * k**2 / np.sqrt(4.0 * k**2 - 1.0), -1)
     nodes, vectors = np.linalg.eigh(below + below.T)
@@ -334,7 +332,7 @@ def _gauss_nodes(device: torch.device) -> tuple[Tensor, Tensor]:
 
 @lru_cache
 def _sigmoid_derivative(order: int) -> tuple[float, ...]:
-    """Coefficients, lowest first, of the ``order``-th derivative of the softplus as a polynomial in the sigmoid p."""
+    """Return the ``order``-th derivative of the softplus as a polynomial in the sigmoid p, lowest coefficient first."""
     slope = Polynomial([0.0, 1.0, -1.0])  # dp/df = p (1 - p)
     polynomial = Polynomial([0.0, 1.0])
     for _ in range(order - 1):
@@ -344,7 +342,7 @@ def _sigmoid_derivative(order: int) -> tuple[float, ...]:
 
 @lru_cache
 def _hermite(degree: int) -> tuple[float, ...]:
-    """Coefficients, lowest first, of the probabilists' Hermite polynomial."""
+    """Return the coefficients, lowest first, of the probabilists' Hermite polynomial."""
     return tuple(np.polynomial.hermite_e.herme2poly([0.0] * degree + [1.0]))
 
 

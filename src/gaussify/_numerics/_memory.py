@@ -1,4 +1,4 @@
-"""Large tensors whose memory is quick to touch for the first time."""
+"""Large tensors, in memory that is fast to use for the first time."""
 
 import numpy as np
 import torch
@@ -8,10 +8,10 @@ NUMPY_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 def large_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:
-    """Return zeros, on the CPU in huge pages where the system has them.
+    """Return zeros; on the CPU, in huge pages if the system has them.
 
-    NumPy asks the system for huge pages and torch does not: without them, the first pass over hundreds of megabytes
-    costs as much as the arithmetic done on them.
+    NumPy asks the system for huge pages, and torch does not. Without them, the first pass over hundreds of megabytes
+    costs as much as the arithmetic on them.
 
     Examples
     --------

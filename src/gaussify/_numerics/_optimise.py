@@ -1,4 +1,4 @@
-"""Hyperparameters of the largest objective: L-BFGS that survives what it steps into, and Adam where it is sampled."""
+"""Maximisation of an objective: by L-BFGS, which survives points without a value, or by Adam from samples."""
 
 import time
 import warnings
@@ -14,20 +14,20 @@ from torch import Tensor
 from gaussify._numerics import noting_jitter
 from gaussify.exceptions import JitterWarning, NumericalError
 
-_MEMORY = 20  # pairs of steps and gradients
+_MEMORY = 20  # pairs of steps and gradients that L-BFGS keeps
 _N_RESTARTS = 5
 _PATIENCE = 10  # iterations over which an improvement is measured
 _NO_VALUE = (
-    "The objective has no finite value at the first hyperparameters; are the inputs of sane scale, and is the kernel "
-    "positive definite?"
+    "The objective has no finite value at the first hyperparameters. Are the inputs of moderate size, and is the "
+    "kernel positive definite?"
 )
-_RATE, _DECAY = 0.02, 0.1  # of Adam, and what becomes of it over a search
+_RATE, _DECAY = 0.02, 0.1  # learning rate of Adam, and the factor by which it shrinks over a search
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam, as usual
-_RADIUS = 2.0  # around the best parameters so far, within which a search begins anew
+_RADIUS = 2.0  # a search that starts again stays this close to the best parameters so far
 
 
 class SearchReport(NamedTuple):
-    """How a search went.
+    """Result of a search: the objective that it reached, its effort, and whether it converged.
 
     Examples
     --------
@@ -36,12 +36,12 @@ class SearchReport(NamedTuple):
     """
 
     value: float
-    """The largest objective, that of the parameters at the end."""
+    """The largest objective, which the final parameters have."""
     n_iterations: int
     n_evaluations: int
     n_restarts: int
     converged: bool
-    """False if it ended with the last iteration allowed, or where no step improved the objective."""
+    """False if the search ended at the largest number of iterations, or as no step improved the objective."""
     seconds: float
 
 
@@ -58,26 +58,26 @@ def maximise(
     tol: float,
     report: Callable[[int, float], None] | None = None,
 ) -> SearchReport:
-    """Set parameters to where the objective is largest, as far as L-BFGS finds it.
+    """Move parameters to a maximum of the objective by L-BFGS, and return a report.
 
-    Where the objective has no finite value, or a matrix no factor, the search begins anew from the best parameters so
-    far, with an empty memory and shorter steps; at the end, the best parameters of all are set. What was added to
-    diagonals on the way is announced once.
+    At some points the objective may have no finite value, or a matrix no Cholesky factor. The search then starts again
+    from the best parameters so far, with an empty memory and shorter steps. At the end, the best parameters of all are
+    set, and one warning announces all jitter.
 
     Parameters
     ----------
     objective
-        Returns a value and adds its gradient to ``.grad`` of the parameters.
+        Function that returns a value and adds its gradient to ``.grad`` of the parameters.
     parameters
-        Tensors, changed in place; those that do not require a gradient stay.
+        Tensors that are changed in place. Those that do not require a gradient stay fixed.
     scale
-        By which the objective is divided, such as the number of rows.
+        Number that divides the objective, such as the number of rows.
     max_iter
-        Iterations at most.
+        Largest number of iterations.
     tol
-        The search ends when ten iterations together improve the scaled objective by less.
+        The search ends when ten iterations together improve the scaled objective by less than this.
     report
-        Called after each iteration with its number and the objective.
+        Function that is called after each iteration with its number and the objective.
 
     Examples
     --------
@@ -170,17 +170,25 @@ def climb(
     tol: float,
     report: Callable[[int, float], None] | None = None,
 ) -> Iterator[SearchReport]:
-    """Move parameters uphill by Adam, where every value of the objective is of other samples; yield after each round.
+    """Move parameters uphill by Adam, with an objective of other samples in each step, and report after each round.
 
-    Rounds are judged by the objective over all samples. One that does not raise it is undone, and the search ends, as
-    it does when a round gains less than ``tol``. Where the objective has no finite value, or a matrix no factor, the
-    search goes on from the last parameters where it had, with shorter steps; if that does not help, it ends with this
-    round. Parameters are as for :func:`maximise`, and
+    After each round, the objective over all samples is evaluated. If the round did not raise it, the round is undone
+    and the search ends. It also ends when a round gains less than ``tol``. In some steps the objective may have no
+    finite value, or a matrix no Cholesky factor. The search then continues with shorter steps from the last parameters
+    that had one. If that fails several times in a row, it ends with this round.
 
+    Parameters
+    ----------
+    objective, parameters, scale, report
+        As for :func:`maximise`, except that the objective is that of some samples.
     over_all
-        Returns the value over all samples.
+        Function that returns the objective over all samples.
+    max_iter
+        Largest number of steps.
     n_rounds
-        Into which ``max_iter`` steps are divided.
+        Number of rounds into which the steps are divided.
+    tol
+        The search ends when a round improves the scaled objective by less than this.
 
     Examples
     --------
@@ -207,7 +215,7 @@ def climb(
         except NumericalError:
             return np.nan
 
-    with noting_jitter():  # which the first step announces, too
+    with noting_jitter():  # no warning here, as the first step gives the same one
         best_value, best = look(), last
     if not np.isfinite(best_value):
         raise NumericalError(_NO_VALUE)
@@ -234,7 +242,7 @@ def climb(
             value = look()
         _warn_of(jitters, n_evaluations - n_before)
         has_failed, gain = in_a_row > _N_RESTARTS, value - best_value
-        is_better = gain > 0.0  # which is false where there is no value
+        is_better = gain > 0.0  # false if the value is NaN
         converged = is_better and gain < tol * scale and not has_failed
         if is_better:
             best_value, best = value, _vector(parameters)
@@ -246,7 +254,7 @@ def climb(
 
 
 class Adam:
-    r"""Adam [1]_, uphill; torch's own would load a compiler first, for longer than small models take.
+    r"""Adam [1]_, uphill; torch's own imports a compiler first, which takes longer than fitting a small model.
 
     .. math::
         a & \leftarrow \beta_1a + (1 - \beta_1)\bar\theta, \qquad
@@ -273,18 +281,18 @@ class Adam:
         self._moments = [(torch.zeros_like(own), torch.zeros_like(own)) for own in parameters]
 
     def forget_gradients(self) -> None:
-        """Before others are added."""
+        """Forget the gradients of all parameters."""
         for parameter in self._parameters:
             parameter.grad = None
 
     @property
     def has_finite_gradients(self) -> bool:
-        """Whether a step would be a number."""
+        """Whether all gradients are finite."""
         return all(bool(own.grad.isfinite().all()) for own in self._parameters if own.grad is not None)
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Move parameters."""
+        """Move the parameters by one step of learning rate ``rate``."""
         self._n_steps += 1
         shrinkage = [1.0 - beta**self._n_steps for beta in _BETAS]
         for parameter, (a, b) in zip(self._parameters, self._moments, strict=True):

@@ -1,21 +1,22 @@
-r"""Expectations of the softmax and the log-sum-exp under independent Gaussian latents, by one integral a row.
+r"""Expectations of softmax and log-sum-exp under independent Gaussian latents, by one integral for each row.
 
 By the Gumbel-max identity, with independent :math:`f_j \sim \mathcal{N}(m_j, v_j)` and standard Gumbel :math:`g_j`,
 
 .. math:: \mathbb{E}[\mathrm{softmax}_k(f)] = P(k = \arg\max_j f_j + g_j) = \int r_k(z)\, W(z)\, dz,
 
 where :math:`F_j` is the distribution function of :math:`f_j + g_j`, :math:`W = \prod_j F_j` that of the maximum and
-:math:`r_j = (\log F_j)'`. The same integrand gives (:math:`R = \sum_j r_j`, :math:`\Lambda = -\log W`)
+:math:`r_j = (\log F_j)'`. With :math:`R = \sum_j r_j` and :math:`\Lambda = -\log W`, the same integrand gives
 
 .. math::
     \mathbb{E}[p_j p_k] = \int r_j r_k W\, dz \quad (j \ne k), \qquad
     \mathbb{E}[\log\textstyle\sum_j e^{f_j}] = \mathbb{E}[\max_j (f_j + g_j)] - \gamma
-    = \int (z + \log\Lambda)\, R\, W\, dz;
+    = \int (z + \log\Lambda)\, R\, W\, dz.
 
-the last because :math:`-\log\Lambda(z)` is standard Gumbel under :math:`W`, with mean :math:`\gamma`. Derivatives
-follow from the identities of Bonnet and Price, so nothing is differentiated through the quadrature.
+The last equation holds as :math:`-\log\Lambda(z)` is standard Gumbel under :math:`W`, with mean :math:`\gamma`.
+Derivatives follow from the identities of Bonnet and Price, so nothing is differentiated through the quadrature.
 
-The nodes of a row depend on that row only: neither the batch nor its order changes an answer.
+Probabilities are accurate to 1e-6. The nodes of a row depend on that row only, so neither the batch nor its order
+changes an answer.
 """
 
 import math
@@ -55,9 +56,9 @@ from gaussify._numerics._softmax_rule import (
 )
 from gaussify._numerics._special import is_constant
 
-_ELEMENTS = 1 << 17  # rows x nodes x classes at a time, so that they stay in the cache
-_PLACED = 8  # times as many rows have their nodes placed together
-_FEW_ROWS, _FEW_NUMBERS = 8, 1 << 10  # up to which a loop over rows, in numpy, is faster than the batch
+_ELEMENTS = 1 << 17  # most rows x nodes x classes at a time, so that they stay in the cache
+_PLACED = 8  # nodes are placed for so many times more rows together
+_FEW_ROWS, _FEW_NUMBERS = 8, 1 << 10  # up to these sizes, a loop over rows in NumPy is faster than the batch
 
 
 def expected_softmax(mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
@@ -102,10 +103,12 @@ def softmax_uncertainty(
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, " n"]]:
     r"""Return :math:`\mathbb{E}[p_k]`, :math:`\mathrm{Var}[p_k]` and the expected entropy, without a graph.
 
-    One integral a row: :math:`\mathrm{Var}[p_k] = \mathbb{E}[p_k](1 - \mathbb{E}[p_k]) - \mathbb{E}[p_k(1 - p_k)]` and,
-    as :math:`H(p) = \log\sum_j e^{f_j} - \sum_k p_k f_k`, by Stein's lemma
-    :math:`\mathbb{E}[p_k f_k] = m_k\mathbb{E}[p_k] + v_k\mathbb{E}[p_k(1 - p_k)]`. Where that difference loses its
-    digits, in nearly certain rows, the entropy falls by the second-order :math:`\frac12\sum_k\mathrm{Var}[p_k]/p_k`.
+    One integral for each row gives all three. The variance is
+    :math:`\mathrm{Var}[p_k] = \mathbb{E}[p_k](1 - \mathbb{E}[p_k]) - \mathbb{E}[p_k(1 - p_k)]`. The entropy is
+    :math:`H(p) = \log\sum_j e^{f_j} - \sum_k p_k f_k`, and by Stein's lemma
+    :math:`\mathbb{E}[p_k f_k] = m_k\mathbb{E}[p_k] + v_k\mathbb{E}[p_k(1 - p_k)]`. In nearly certain rows, where this
+    difference loses its digits, it is to second order
+    :math:`H(\mathbb{E}[p]) - \frac12\sum_k\mathrm{Var}[p_k]/\mathbb{E}[p_k]`.
 
     Examples
     --------
@@ -122,7 +125,7 @@ def softmax_uncertainty(
 
 
 def _all_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Expected softmax (n, c), expected p(1 - p) (n, c) and expected log-sum-exp (n,)."""
+    """Return expected softmax (n, c), expected p(1 - p) (n, c) and expected log-sum-exp (n,)."""
     if mean.shape[-1] == 2:
         difference = _difference(mean, variance)
         slope = softplus_moment(2, *difference)
@@ -135,7 +138,7 @@ def _all_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 def _is_small(largest_variance: Tensor, value: Tensor) -> Tensor:
-    """Where an expansion in the variances errs less, by about their product, than quadrature does, by 1e-7."""
+    """Return where an expansion in the variances, whose error is about their product, beats quadrature's 1e-7."""
     return (largest_variance < 1.0) & (largest_variance * value < 1e-7)
 
 
@@ -149,12 +152,12 @@ def _delta_method(probs: Tensor, variance: Tensor) -> Tensor:
 
 
 def _difference(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the second latent less the first: two classes need one logistic-Gaussian integral."""
+    """Return mean and variance of the second latent less the first, which are enough for two classes."""
     return mean[..., 1] - mean[..., 0], variance[..., 0] + variance[..., 1]
 
 
 def _are_few(mean: Tensor, variance: Tensor) -> bool:
-    """Whether a loop over rows in numpy is faster than the batch, and can do the same."""
+    """Return True if a loop over rows in NumPy is faster than the batch, and equivalent to it."""
     return (
         0 < mean.shape[0] <= _FEW_ROWS
         and mean.numel() <= _FEW_NUMBERS
@@ -196,8 +199,8 @@ class _ExpectedLogsumexp(Function):
         return grad[:, None] * probs, 0.5 * grad[:, None] * slope
 
 
-class _Rule(NamedTuple):
-    """Quadrature against the distribution of the maximum, for n rows, g nodes and c classes."""
+class _Quadrature(NamedTuple):
+    """Quadrature over the distribution of the maximum, for n rows, g nodes and c classes."""
 
     z: Tensor  # (n, g)
     weight: Tensor  # (n, g), of the rule times W(z); normalised
@@ -210,36 +213,36 @@ class _Rule(NamedTuple):
         return [torch.einsum("ng,ncg->nc", self.weight, integrand) for integrand in integrands]
 
 
-def _probs(rule: _Rule) -> tuple[Tensor]:
-    (probs,) = rule.integrate(rule.rate)
+def _probs(quadrature: _Quadrature) -> tuple[Tensor]:
+    (probs,) = quadrature.integrate(quadrature.rate)
     return (probs,)
 
 
-def _moments(rule: _Rule) -> tuple[Tensor, Tensor, Tensor]:
-    """Expected softmax, expected p(1 - p), and expected log-sum-exp less the largest mean (n, 1)."""
-    total = rule.total_rate[:, None]
-    probs, slope = rule.integrate(rule.rate, rule.rate * (total - rule.rate))
-    (value,) = rule.integrate((rule.z + rule.log_hazard)[:, None] * total)
+def _moments(quadrature: _Quadrature) -> tuple[Tensor, Tensor, Tensor]:
+    """Return expected softmax, expected p(1 - p), and expected log-sum-exp less the largest mean (n, 1)."""
+    total = quadrature.total_rate[:, None]
+    probs, slope = quadrature.integrate(quadrature.rate, quadrature.rate * (total - quadrature.rate))
+    (value,) = quadrature.integrate((quadrature.z + quadrature.log_hazard)[:, None] * total)
     return probs, slope, value
 
 
-def _pull_back(rule: _Rule, grad: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Vector-Jacobian product of the expected softmax with the gradient :math:`h`.
+def _pull_back(quadrature: _Quadrature, grad: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return the vector-Jacobian product of the expected softmax with the gradient :math:`h`.
 
     .. math::
         \partial_{m_j} = \int r_j\,(h_j R - \textstyle\sum_k h_k r_k)\, W\, dz, \qquad
         \partial_{v_j} = -\tfrac12 \int \frac{F_j''}{F_j}\,(h_j R - \textstyle\sum_k h_k r_k)\, W\, dz
     """
-    assert rule.rate_slope is not None
-    against = grad[..., None] * rule.total_rate[:, None]
-    against = against - torch.einsum("nk,nkg->ng", grad, rule.rate)[:, None]
-    second = rule.rate_slope + rule.rate.square()  # F'' / F
-    grad_mean, grad_variance = rule.integrate(rule.rate * against, second * against)
+    assert quadrature.rate_slope is not None
+    against = grad[..., None] * quadrature.total_rate[:, None]
+    against = against - torch.einsum("nk,nkg->ng", grad, quadrature.rate)[:, None]
+    second = quadrature.rate_slope + quadrature.rate.square()  # F'' / F
+    grad_mean, grad_variance = quadrature.integrate(quadrature.rate * against, second * against)
     return grad_mean, -0.5 * grad_variance
 
 
 def _place_nodes(rule: Midpoint | Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes and weights, (n, g) each."""
+    """Return nodes and weights, (n, g) each."""
     if isinstance(rule, Panels):
         return _place_panels(rule, mean, scale)
     centre = torch.logsumexp(mean + 0.5 * scale.square(), -1, keepdim=True)
@@ -249,22 +252,22 @@ def _place_nodes(rule: Midpoint | Panels, mean: Tensor, scale: Tensor) -> tuple[
 
 
 def _place_panels(panels: Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Find where the maximum of each row lies and set Gauss-Legendre panels there.
+    """Locate the mass of the maximum in each row, and return nodes and weights of Gauss-Legendre panels there.
 
-    The distribution of the maximum is cut off on its left by its sharpest step, and features at a distance from that
-    end are as wide as the distance or wider: nodes are set in the logarithm of the distance, in panels that are equal
-    in it plus ``-log Lambda``.
+    On the left, the sharpest step of all classes cuts the distribution of the maximum off. At some distance from that
+    end it varies on the scale of the distance or more slowly. So nodes are placed in the logarithm of the distance, and
+    the ends of panels at equal steps of a sum of it and ``-log Lambda``.
     """
     low, high = bracket(mean, scale, lambda ends: ends.amax(-1, keepdim=True))
     unit = torch.linspace(0.0, 1.0, N_SEARCH, dtype=mean.dtype, device=mean.device)
     for _ in range(2):
         z = low + torch.expm1(torch.log1p(high - low) * unit)  # (n, search)
         level = -torch.logsumexp(rough_double_log_cdf(z, mean, scale).neg_(), 1)
-        # one step outwards from where the ends are crossed: interpolation could cut off mass
+        # one step outwards from where the ends are crossed, as interpolation could cut off mass
         low = _lookup(_crossing(level, FIRST) - 1.0, z)
         high = _lookup(_crossing(level, LAST) + 1.0, z)
     distance = torch.log1p((z - low).clamp_min(0.0))
-    # the tail beyond a level of two holds little mass, and needs fewer nodes
+    # the tail above a level of two has little mass, and needs fewer nodes
     progress = 2.0 * distance + torch.where(level < 2.0, level, 2.0 + (level - 2.0) / 3.0)
     first, last = (_lookup(_crossing(z, end), progress) for end in (low, high))
     steps = torch.linspace(0.0, 1.0, panels.number + 1, dtype=mean.dtype, device=mean.device)
@@ -276,8 +279,8 @@ def _place_panels(panels: Panels, mean: Tensor, scale: Tensor) -> tuple[Tensor, 
     return z, (half * weights).flatten(1) * torch.exp(distance)
 
 
-def _evaluate(z: Tensor, weights: Tensor, mean: Tensor, scale: Tensor, *, curvature: bool) -> _Rule:
-    """The integrands at nodes ``z`` (n, g)."""
+def _evaluate(z: Tensor, weights: Tensor, mean: Tensor, scale: Tensor, *, curvature: bool) -> _Quadrature:
+    """Return the quadrature with nodes ``z`` (n, g), for Gaussians plus Gumbel noise."""
     double_log = double_log_cdf(z, mean, scale, curvature=curvature)
     hazard = torch.exp(-double_log.value)  # -log F_j
     rate = hazard * double_log.slope
@@ -287,8 +290,8 @@ def _evaluate(z: Tensor, weights: Tensor, mean: Tensor, scale: Tensor, *, curvat
     return _normalised(z, weights, hazard.sum(1), rate, rate_slope)
 
 
-def _evaluate_slender(mean: Tensor, scale: Tensor, *, curvature: bool) -> _Rule:
-    r"""The same at the nodes of the Laguerre-Hermite rule, for which nothing is tabulated.
+def _evaluate_slender(mean: Tensor, scale: Tensor, *, curvature: bool) -> _Quadrature:
+    r"""Return the same at the nodes of the Laguerre-Hermite rule, which needs no table.
 
     With :math:`M = \mathbb{E}[a_j^2 e^{-w a_j}]`, :math:`r_j' = w^2 M / F_j - r_j - r_j^2`.
     """
@@ -306,15 +309,15 @@ def _evaluate_slender(mean: Tensor, scale: Tensor, *, curvature: bool) -> _Rule:
     return _normalised(z, weights / w, -cdf.log().sum(1), rate, rate_slope)
 
 
-def _normalised(z: Tensor, weights: Tensor, sum_hazard: Tensor, rate: Tensor, rate_slope: Tensor | None) -> _Rule:
+def _normalised(z: Tensor, weights: Tensor, sum_hazard: Tensor, rate: Tensor, rate_slope: Tensor | None) -> _Quadrature:
     total_rate = rate.sum(1)
     weight = weights * torch.exp(-sum_hazard)
-    weight = weight / (weight * total_rate).sum(-1, keepdim=True)  # then zero variance gives the softmax exactly
-    return _Rule(z, weight, torch.log(sum_hazard), rate, rate_slope, total_rate)
+    weight = weight / (weight * total_rate).sum(-1, keepdim=True)  # so that zero variance gives the softmax exactly
+    return _Quadrature(z, weight, torch.log(sum_hazard), rate, rate_slope, total_rate)
 
 
 def _crossing(increasing: Tensor, value: float | Tensor) -> Tensor:
-    """Fractional index at which each row of ``increasing`` (n, s) passes ``value`` (n, q)."""
+    """Return the fractional index at which each row of ``increasing`` (n, s) crosses ``value`` (n, q)."""
     if not isinstance(value, Tensor):
         value = increasing.new_full((increasing.shape[0], 1), value)
     right = torch.searchsorted(increasing.contiguous(), value.contiguous()).clamp_(1, increasing.shape[-1] - 1)
@@ -324,7 +327,7 @@ def _crossing(increasing: Tensor, value: float | Tensor) -> Tensor:
 
 
 def _lookup(index: Tensor, values: Tensor) -> Tensor:
-    """``values`` (n, s) at fractional indices (n, q), held at the ends."""
+    """Return ``values`` (n, s) at fractional indices (n, q), interpolated; constant beyond the ends."""
     index = index.clamp(0.0, values.shape[-1] - 1.0)
     left = index.floor().clamp_max(values.shape[-1] - 2.0)
     before, after = values.gather(-1, left.long()), values.gather(-1, left.long() + 1)
@@ -335,7 +338,7 @@ def _lookup(index: Tensor, values: Tensor) -> Tensor:
 def _constants(
     rule: Callable[[int], tuple[np.ndarray, np.ndarray]], size: int, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of a rule, as tensors."""
+    """Return nodes and weights of a rule as tensors."""
     nodes, weights = (torch.tensor(x, device=device, dtype=dtype) for x in rule(size))
     return nodes, weights
 
@@ -347,8 +350,8 @@ def _map_rows(
     *more: Tensor,
     dtype: torch.dtype = torch.float64,
 ) -> list[Tensor]:
-    """Apply ``function`` to a few rows at a time, in ``dtype`` and bounded memory, and put its results together."""
-    shifted = mean.detach() - mean.detach().amax(-1, keepdim=True)  # which the softmax does not see
+    """Return the results of ``function`` for all rows, computed a few at a time in ``dtype`` and bounded memory."""
+    shifted = mean.detach() - mean.detach().amax(-1, keepdim=True)  # the softmax does not change
     arguments = [x.to(dtype) for x in (shifted, variance.detach().sqrt(), *(x.detach() for x in more))]
     arguments[0].clamp_min_(-FARTHEST[dtype])
     widest = arguments[1].amax(-1)
@@ -359,7 +362,7 @@ def _map_rows(
         size = max(1, _ELEMENTS // (math.prod(rule) * mean.shape[-1]))
         for index in rows.nonzero()[:, 0].split(_PLACED * size):
             if index.numel() == 0 and (results or rule is not WIDE):
-                continue  # of no rows at all, one empty result
+                continue  # but if there are no rows at all, one empty result is needed
             order.append(index)
             chunk = [x[index] for x in arguments]
             if isinstance(rule, LaguerreHermite):

@@ -1,9 +1,9 @@
-"""The expected softmax of a single row, in numpy: the rule of the batch, at a tenth of its cost for one row.
+"""The expected softmax of a single row, in NumPy: the rule of the batch at a tenth of its cost for one row.
 
-A batch makes some 250 tensor operations however small it is, which take two milliseconds to be called; a stream that
-predicts row by row would mostly wait for them. The equations are those of ``_softmax_normal`` (the integral and its
-nodes) and ``_gumbel_normal`` (the table, of which this reads the same memory). Each step here has its counterpart
-there and differs from it by rounding only: a change to one is a change to both.
+A batch calls about 250 tensor operations, which takes two milliseconds however few rows it has. A stream that predicts
+row by row would mostly wait for them. The equations are those of ``_softmax_normal`` (the integral and its nodes) and
+``_gumbel_normal`` (the table, whose memory is shared). Each step here has its counterpart there and differs from it by
+rounding only, so a change of one needs the same change of the other.
 """
 
 import math
@@ -37,11 +37,9 @@ from gaussify._numerics._softmax_rule import (
     narrow_bracket,
 )
 
-_FARTHEST = FARTHEST[torch.float64]
-
 
 def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarray, " c"]) -> Float[np.ndarray, " c"]:
-    """Return the expectation of the softmax for one row of float64 latents, none of which is checked.
+    """Return the expectation of the softmax for one row of float64 latents, without checks.
 
     Examples
     --------
@@ -52,7 +50,7 @@ def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarr
         difference, total = float(mean[1] - mean[0]), float(variance[0] + variance[1])
         return np.array([expected_sigmoid(-difference, total), expected_sigmoid(difference, total)])
     top, widest = mean.max(), variance.max()
-    mean, scale = np.maximum(mean, top - _FARTHEST) - top, np.sqrt(variance)
+    mean, scale = np.maximum(mean, top - FARTHEST[torch.float64]) - top, np.sqrt(variance)
     if widest < SLENDER_LIMIT**2:
         return _slender_row(mean, scale)
     latents = _Latents.of(mean, scale)
@@ -72,7 +70,7 @@ def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarr
 
 
 def _slender_row(mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """The Laguerre-Hermite rule."""
+    """Return the probabilities by the Laguerre-Hermite rule."""
     w, weights = laguerre(SLENDER.size)
     x, shares = hermite(SLENDER.order)
     a = np.exp(mean[:, None] + scale[:, None] * x)  # (c, h)
@@ -86,11 +84,11 @@ def _slender_row(mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 class _Latents(NamedTuple):
-    """Where each class stands in the table; columns (c, 1)."""
+    """Places of classes in the table, as columns (c, 1)."""
 
     per_cell: np.ndarray  # cells of x per unit of z
     start: np.ndarray  # cell of x = 0 less that of z = 0
-    row: np.ndarray  # of kappa, fractional
+    row: np.ndarray  # row of kappa, with a fraction
 
     @classmethod
     def of(cls, mean: np.ndarray, scale: np.ndarray) -> "_Latents":
@@ -99,10 +97,10 @@ class _Latents(NamedTuple):
         return cls(per_cell[:, None], (per_cell * mean + (LOW / CELL - 1.0))[:, None], (kappa * ROWS)[:, None])
 
     def locate(self, z: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Cell of the table in the row that begins with cell ``first`` (c, 1), and the place in it; (c, g)."""
+        """Return the cell, in the row that begins with cell ``first`` (c, 1), and the place in it, (c, g)."""
         x = z * self.per_cell
         x -= self.start
-        # no node lies before the table: each class keeps x above -7.5 by its end of the bracket
+        # no node lies before the table, as the bracket keeps x above -7.5 for each class
         cell = np.minimum(np.floor(x), CELLS - 1.0)
         x -= cell
         cell += first
@@ -112,7 +110,7 @@ class _Latents(NamedTuple):
 def _place_panels(
     panels: Panels, mean: np.ndarray, scale: np.ndarray, latents: _Latents
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights, (g,)."""
+    """Return nodes and weights, (g,)."""
     grid = _grid(panels)
     (_, _, slopes, values), _ = _arrays()
     nearest = np.minimum(np.rint(latents.row), ROWS - 1.0) * CELLS
@@ -122,7 +120,7 @@ def _place_panels(
         cell, rough = latents.locate(z, nearest)
         rough *= slopes.take(cell)
         rough += values.take(cell)
-        level = -np.log(np.exp(-rough).sum(0))  # nothing overflows: each class lies above -4, one below 60
+        level = -np.log(np.exp(-rough).sum(0))  # no overflow, as all classes lie above -4 and one below 60
         points, levels = z.tolist(), level.tolist()
         low = _lookup(_crossing(levels, FIRST), -1, points)
         high = _lookup(_crossing(levels, LAST), +1, points)
@@ -135,7 +133,7 @@ def _place_panels(
 
 
 def _double_log_cdf(z: np.ndarray, latents: _Latents) -> tuple[np.ndarray, np.ndarray]:
-    """L at the nodes, and its slope by the cell, (c, g)."""
+    """Return L at the nodes, and its slope for one cell, (c, g)."""
     row = np.minimum(np.floor(latents.row), ROWS - 1.0)
     cell, x = latents.locate(z, row * CELLS)
     base, change = (part.take(cell, axis=1) for part in _arrays())
@@ -155,7 +153,7 @@ def _double_log_cdf(z: np.ndarray, latents: _Latents) -> tuple[np.ndarray, np.nd
 
 
 def _crossing(increasing: list[float], value: float) -> tuple[int, float]:
-    """Where ``increasing`` passes ``value``: the last index before it, and the part of the way to the next."""
+    """Return where ``increasing`` crosses ``value``: the last index before it, and the fraction up to the next."""
     left = min(max(bisect_left(increasing, value), 1), len(increasing) - 1) - 1
     before, after = increasing[left : left + 2]
     part = (value - before) / max(after - before, sys.float_info.min)
@@ -163,7 +161,7 @@ def _crossing(increasing: list[float], value: float) -> tuple[int, float]:
 
 
 def _lookup(index: tuple[int, float], steps: int, values: list[float]) -> float:
-    """``values`` some steps from an index, held at the ends."""
+    """Return ``values`` some steps from a fractional index, interpolated; constant beyond the ends."""
     left, part = index[0] + steps, index[1]
     if left < 0:
         return values[0]
@@ -173,7 +171,7 @@ def _lookup(index: tuple[int, float], steps: int, values: list[float]) -> float:
 
 
 class _Grid(NamedTuple):
-    """Numbers that no row changes, (panels + 1, g): nodes and weights are linear in the ends of the panels."""
+    """Matrices (panels + 1, g) from the ends of panels to nodes and weights, the same for all rows."""
 
     search: np.ndarray  # (s,), from 0 to 1
     steps: np.ndarray  # (panels + 1,), from 0 to 1
@@ -192,6 +190,6 @@ def _grid(panels: Panels) -> _Grid:
 
 @lru_cache
 def _arrays() -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients in each cell, highest first, and their change to the next row: views of the table."""
+    """Return the coefficients in each cell, highest first, and their change to the next row, as views of the table."""
     base, difference = (part.numpy() for part in table(torch.device("cpu"), torch.float64))
     return base, difference

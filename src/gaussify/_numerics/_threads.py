@@ -1,7 +1,8 @@
-"""Work in several threads, each of which computes with one.
+"""Work in several threads, each of which computes in a single thread.
 
-The threads inside a library meet after every operation, which for matrices of a few hundred columns costs a third of
-the time, and those of two libraries wait for each other in vain. A few rows or latents are enough work for a thread.
+Threads inside a library synchronise after every operation, which costs a third of the time for matrices of a few
+hundred columns, and threads of two libraries (torch and NumPy) compete. Threads that each take some rows or latents do
+neither.
 """
 
 from collections import deque
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,17 +23,18 @@ from gaussify._numerics._gram import suits_numpy
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
+_Result = TypeVar("_Result")
+
 Map = Callable[..., Iterator[Any]]
-"""As the built-in ``map``: results in the order of the items."""
+"""A function like the built-in ``map``: it yields results in the order of the items."""
 
 
 @contextmanager
 def worker_threads() -> Iterator[Map]:
-    """Give a ``map`` that works in as many threads as torch may use, each of which computes with a single one.
+    """Yield a ``map`` that works in as many threads as torch may use, each of which computes in a single thread.
 
-    Results come in the order of the items: sums of them are the same for any number of threads. Only a few results wait
-    to be taken. Meanwhile, other threads of the process have a BLAS of one thread, too, and those that begin a torch of
-    one thread.
+    Results come in the order of the items, so sums of them are the same for any number of threads. Only a few results
+    are computed ahead. Meanwhile, BLAS has one thread in the whole process, and torch has one in threads that start.
 
     Examples
     --------
@@ -46,7 +48,7 @@ def worker_threads() -> Iterator[Map]:
             yield map
             return
         try:
-            torch.set_num_threads(1)  # of this thread
+            torch.set_num_threads(1)  # for this thread alone
             with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
                 yield lambda function, *items: _in_order(pool, 2 * n_threads, function, list(zip(*items, strict=True)))
         finally:
@@ -54,12 +56,12 @@ def worker_threads() -> Iterator[Map]:
 
 
 def _in_order(
-    pool: ThreadPoolExecutor, n_waiting: int, function: Callable[..., Any], items: list[tuple[Any, ...]]
-) -> Iterator[Any]:
+    pool: ThreadPoolExecutor, n_waiting: int, function: Callable[..., _Result], items: list[tuple[object, ...]]
+) -> Iterator[_Result]:
     if len(items) == 1:
         yield function(*items[0])
         return
-    waiting: deque[Future[Any]] = deque()
+    waiting: deque[Future[_Result]] = deque()
     for item in items:
         waiting.append(_submit(pool, function, item))
         if len(waiting) == n_waiting:
@@ -68,17 +70,17 @@ def _in_order(
         yield waiting.popleft().result()
 
 
-def _submit(pool: ThreadPoolExecutor, function: Callable[..., Any], item: tuple[Any, ...]) -> Future[Any]:
+def _submit(pool: ThreadPoolExecutor, function: Callable[..., _Result], item: tuple[object, ...]) -> Future[_Result]:
     try:
         return pool.submit(copy_context().run, function, *item)
-    except RuntimeError:  # the main thread has ended, and with it all pools
-        done: Future[Any] = Future()
+    except RuntimeError:  # the main thread has ended, and with it all pools: compute here
+        done: Future[_Result] = Future()
         done.set_result(function(*item))
         return done
 
 
 class _SingleBlas:
-    """Limits the BLAS of NumPy and SciPy to one thread, from the first who enters to the last who leaves."""
+    """A context that limits the BLAS of NumPy and SciPy to one thread, while any thread is inside."""
 
     def __init__(self) -> None:
         self._lock, self._n_inside = Lock(), 0
@@ -102,7 +104,7 @@ _single_blas = _SingleBlas()
 def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
     """Return the product of two matrices without a graph, by the faster library.
 
-    In a single thread that is NumPy, which also computes a matrix times its own transpose in half of the time.
+    In a single thread that is NumPy, which also takes half the time for a matrix times its own transpose.
 
     Examples
     --------
@@ -116,7 +118,7 @@ def product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def solve_lower(factor: Tensor, right: Tensor) -> Tensor:
-    """Return the inverse of a lower triangular matrix times another matrix, without a graph, likewise.
+    """Return the inverse of a lower triangular matrix times another one without a graph, by the faster library.
 
     Examples
     --------
@@ -125,10 +127,10 @@ def solve_lower(factor: Tensor, right: Tensor) -> Tensor:
             [1.]])
     """
     if _prefers_numpy(factor, right):
-        from scipy.linalg import get_blas_funcs  # which takes a while
+        from scipy.linalg import get_blas_funcs  # imported here, as it is slow to import
 
         trsm = get_blas_funcs("trsm", (factor.numpy(), right.numpy()))
-        return torch.from_numpy(trsm(1.0, factor.numpy().T, right.numpy().T, side=1, lower=0).T)  # BLAS is by columns
+        return torch.from_numpy(trsm(1.0, factor.numpy().T, right.numpy().T, side=1, lower=0).T)  # by columns
     return torch.linalg.solve_triangular(factor, right, upper=False)
 
 
@@ -136,9 +138,9 @@ def _prefers_numpy(*tensors: Tensor) -> bool:
     return torch.get_num_threads() == 1 and suits_numpy(*tensors)
 
 
-@lru_cache(maxsize=1)  # it looks through all that the process has loaded
+@lru_cache(maxsize=1)  # it searches all libraries that the process has loaded
 def _libraries() -> "ThreadpoolController":
-    import scipy.linalg  # noqa: F401, its BLAS has to be there to be found
+    import scipy.linalg  # noqa: F401, as its BLAS must be loaded to be found
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -1,4 +1,8 @@
-"""Which row to have labelled next: acquisition functions, batches without near-duplicates, and a learner."""
+"""Active learning: choose which rows of a pool to label next, and learn from their labels.
+
+Read ``_learner.py`` first: ``query`` scores the pool (``_acquisition.py``) and picks rows that differ
+(``_selection.py``); ``teach`` passes labels to the estimator (``_model.py``).
+"""
 
 from gaussify.active._acquisition import (
     Acquisition,

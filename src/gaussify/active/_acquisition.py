@@ -1,6 +1,7 @@
-"""How much a label would tell, from what a model says about rows; the larger the better, and never negative."""
+"""Acquisition functions: how much the label of a row would tell. Larger is better; values are never negative."""
 
 from enum import StrEnum
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -10,9 +11,11 @@ from gaussify.likelihoods import ClassLikelihood
 
 _ELEMENTS = 1 << 22  # of a temporary matrix
 
+AcquisitionName = Literal["entropy", "margin", "least-confidence", "bald", "epig", "variance", "thompson", "random"]
+
 
 class Acquisition(StrEnum):
-    """By what the next row is chosen.
+    """Score that chooses the next row.
 
     Examples
     --------
@@ -23,24 +26,24 @@ class Acquisition(StrEnum):
     ENTROPY = "entropy"
     """Entropy of the class probabilities."""
     MARGIN = "margin"
-    """One less the difference between the two largest probabilities."""
+    """One minus the difference between the two largest probabilities."""
     LEAST_CONFIDENCE = "least-confidence"
-    """One less the largest probability."""
+    """One minus the largest probability."""
     BALD = "bald"
-    """Mutual information of label and latents: the entropy that more data could still take away."""
+    """Mutual information of label and latents: the part of the entropy that more data could remove."""
     EPIG = "epig"
-    """Expected predictive information gain: mutual information of the label and that of a row drawn from those that
-    predictions are wanted for."""
+    """Expected predictive information gain: mutual information of the row's label and the label of a target row, on
+    average over the target rows."""
     VARIANCE = "variance"
     """Sum of the variances of the latents."""
     THOMPSON = "thompson"
     """Entropy of the class probabilities of one draw from the posterior."""
     RANDOM = "random"
-    """Whatever comes."""
+    """The same score for all rows: a random choice."""
 
     @property
     def needs_latents(self) -> bool:
-        """Whether class probabilities are not enough."""
+        """Whether the score needs the latents, not class probabilities alone."""
         return self in (Acquisition.BALD, Acquisition.EPIG, Acquisition.VARIANCE, Acquisition.THOMPSON)
 
 
@@ -56,7 +59,7 @@ def entropy(probs: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
 
 
 def margin(probs: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
-    r"""Return :math:`1 - (p_{(1)} - p_{(2)})`, of the two largest probabilities.
+    r"""Return :math:`1 - (p_{(1)} - p_{(2)})`, with the two largest probabilities.
 
     Examples
     --------
@@ -98,14 +101,20 @@ def bald(
 
 
 def epig(draws: Float[Tensor, "s n c"], target_draws: Float[Tensor, "s m c"]) -> Float[Tensor, " n"]:
-    r"""Return the expected predictive information gain of each of n rows about the labels of m others.
+    r"""Return the expected predictive information gain of n rows about the labels of m target rows.
 
-    Both are class probabilities by the same s draws from the posterior. With :math:`p(y, y_*) = \frac1s\sum_s
-    p_s(y)\,p_s(y_*)`, the mutual information of two labels, on average over the targets,
+    This is the mutual information of the label of a row and the label of a target, on average over the targets,
 
-    .. math:: \mathbb{E}_{x_*}\sum_{y, y_*} p(y, y_*)\log\frac{p(y, y_*)}{p(y)\,p(y_*)}.
+    .. math:: \mathbb{E}_{x_*}\sum_{y, y_*} p(y, y_*)\log\frac{p(y, y_*)}{p(y)\,p(y_*)},
+        \qquad p(y, y_*) = \frac1s\sum_s p_s(y)\,p_s(y_*).
 
-    n m c² s in time, in bounded memory. Few draws make it too large, by some :math:`(c - 1)^2 / 2s`, for all rows.
+    Time is n m c² s; memory is bounded. Few draws bias the estimate upwards by about :math:`(c - 1)^2 / 2s`, the same
+    for all rows.
+
+    Parameters
+    ----------
+    draws, target_draws
+        Class probabilities of the rows and of the targets under the same s draws from the posterior.
 
     References
     ----------
@@ -113,7 +122,7 @@ def epig(draws: Float[Tensor, "s n c"], target_draws: Float[Tensor, "s m c"]) ->
 
     Examples
     --------
-    >>> draws = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])  # one row, by two draws that are sure of opposite labels
+    >>> draws = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])  # two draws that are sure of opposite labels
     >>> epig(draws, draws)  # log 2
     tensor([0.6931])
     """

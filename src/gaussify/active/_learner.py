@@ -1,4 +1,4 @@
-"""A loop with a person in it: which rows to label, and what their labels teach."""
+"""The loop of active learning: ask for the labels of a few rows, learn them, ask again."""
 
 import os
 from collections.abc import Iterator
@@ -16,12 +16,14 @@ from torch import Tensor
 
 from gaussify._estimators import Floats, Indices, expect, pack_classes, unpack_classes, unpacking
 from gaussify._persistence import read_model, write_model
+from gaussify._typing import no_type_check
 from gaussify._validation import check_count, check_option
-from gaussify.active._acquisition import Acquisition, bald, entropy, epig, least_confidence, margin
+from gaussify.active._acquisition import Acquisition, AcquisitionName, bald, entropy, epig, least_confidence, margin
 from gaussify.active._model import (
     GaussianModel,
     GaussianRows,
     Model,
+    ProbabilisticClassifier,
     RefittedModel,
     WatchedRows,
     column_names,
@@ -33,63 +35,64 @@ from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.likelihoods import PredictiveMethod
 
 _FORMAT = 1
-_OF_PROBS = {
+_PROB_SCORES = {  # that need class probabilities alone
     Acquisition.ENTROPY: entropy,
     Acquisition.MARGIN: margin,
     Acquisition.LEAST_CONFIDENCE: least_confidence,
 }
 _OPTIONS = ("acquisition", "diverse", "n_draws", "random_state")
-_MODEL = "model."  # before the names of tensors of the estimator, in files
-_N_TARGETS = 100  # rows of the pool that information is wanted about, where none are given
+_MODEL = "model."  # prefix, in files, of the names of the estimator's tensors
+_N_TARGETS = 100  # target rows drawn from the pool if none are given
 _Learner = TypeVar("_Learner", bound="ActiveLearner")
 
 
 class ActiveLearner:
-    r"""A pool of rows without labels, of which the most telling ones are asked for.
+    r"""Active learning on a pool of unlabelled rows.
 
-    ``query`` names rows, ``teach`` takes their labels. With :class:`~gaussify.BayesianLogisticRegression` and with a
-    sparse :class:`~gaussify.GPClassifier` mean and variance of every latent of the pool are carried along: a step costs
-    d² for the weights and n d for n rows, and nothing is fitted again until hyperparameters are due (linear models
-    choose them anew when the rows have doubled, or not at all where they are given; Gaussian processes are fitted anew
-    when the rows have doubled, unless they came fitted). Any other scikit-learn classifier with ``predict_proba`` is
-    fitted anew with all labels.
+    ``query`` returns the rows whose labels would tell most; ``teach`` learns their labels. For
+    :class:`~gaussify.BayesianLogisticRegression` and a sparse :class:`~gaussify.GPClassifier`, each label updates the
+    mean and variance of every latent of the pool in closed form. It costs d² for the weights and n d for n rows. Both
+    estimators choose hyperparameters again when the number of labels has doubled; a linear model whose hyperparameters
+    are given and a Gaussian process that was already fitted keep theirs. Any other scikit-learn classifier with
+    ``predict_proba`` is fitted again with all labels.
 
     Parameters
     ----------
     estimator : classifier
-        It is copied. A fitted ``BayesianLogisticRegression`` or sparse ``GPClassifier`` learns on from there; of any
-        other, what it has learnt is left behind.
+        Classifier to teach; the learner works on a copy. A fitted ``BayesianLogisticRegression`` or sparse
+        ``GPClassifier`` keeps what it has learnt. Any other estimator starts unfitted.
     X_pool : array-like of shape (n, d)
-        Rows to choose from. Arrays of float64 are not copied, nor is whatever other estimators are given, so that they
-        must not change; names of columns, which a data frame has, go to the estimator.
+        Rows to choose from. Do not change them later: float64 arrays are not copied, nor are the rows for estimators of
+        other libraries. The estimator gets the column names of a data frame.
     acquisition : str
-        See :class:`~gaussify.active.Acquisition`: ``"entropy"``, ``"margin"``, ``"least-confidence"`` and ``"random"``
-        with any estimator; ``"bald"``, ``"epig"``, ``"variance"`` and ``"thompson"`` with those of gaussify.
+        Score that chooses rows, see :class:`~gaussify.active.Acquisition`. ``"entropy"``, ``"margin"``,
+        ``"least-confidence"`` and ``"random"`` work with any estimator; ``"bald"``, ``"epig"``, ``"variance"`` and
+        ``"thompson"`` need one of gaussify's.
     X_initial, y_initial : array-like, optional
-        Rows with labels to begin with.
+        First rows and their labels.
     classes : array-like, optional
-        Labels there are, which need not be known: without them the first rows are spread over the pool until two
-        classes have turned up.
+        All labels that may occur, if they are known. Until labels of two classes have been taught, ``query`` returns
+        rows that are spread over the pool.
     X_target : array-like of shape (m, d), optional
-        Rows that predictions are wanted for, of ``"epig"``; by default 100 of the pool.
+        Rows whose predictions matter, for ``"epig"``; 100 rows of the pool by default.
     diverse : bool
-        Whether rows that are asked for together must not tell the same, see :func:`~gaussify.active.greedy`; with
+        Whether to avoid near-duplicates among the rows of a query, see :func:`~gaussify.active.greedy`. It applies to
         gaussify's estimators.
     n_draws : int
-        From the posterior, for ``"epig"``.
+        Number of draws from the posterior, for ``"epig"``.
     random_state : int
-        Seed of whatever is drawn.
+        Seed of all draws.
 
     Attributes
     ----------
     estimator_ : classifier
-        That has learnt all labels so far.
+        The classifier, after all labels so far.
     labelled_, labels_ : ndarray
-        Rows of the pool that were taught, in their order, and their labels.
+        Indices of the rows of the pool that were taught, in order, and their labels.
     pending_ : ndarray of int
-        Rows that were asked for and not yet taught.
+        Indices of the rows that were asked for and not yet taught.
     agreement_ : list of float
-        Cohen's kappa between decisions on the pool from one query to the next.
+        Cohen's kappa between the predicted classes of the pool at one query and at the next.
 
     Examples
     --------
@@ -98,20 +101,21 @@ class ActiveLearner:
     >>> X, y = load_wine(return_X_y=True)
     >>> learner = ActiveLearner(BayesianLogisticRegression(), X, acquisition="entropy")
     >>> for _ in range(40):
-    ...     rows = learner.query()  # ask somebody
+    ...     rows = learner.query()  # here a person labels these rows
     ...     _ = learner.teach(rows, y[rows])
     >>> learner.estimator_.score(X, y) > 0.9
     True
     """
 
+    @no_type_check
     def __init__(
         self,
-        estimator: Any,
+        estimator: ProbabilisticClassifier,
         X_pool: Any,
-        acquisition: str = "entropy",
+        acquisition: Acquisition | AcquisitionName = "entropy",
         *,
         X_initial: Any = None,
-        y_initial: Any = None,
+        y_initial: ArrayLike | None = None,
         classes: ArrayLike | None = None,
         X_target: Any = None,
         diverse: bool = True,
@@ -123,17 +127,17 @@ class ActiveLearner:
         self.n_draws = check_count(n_draws, name="n_draws", owner="ActiveLearner")
         self.random_state = check_count(random_state, name="random_state", owner="ActiveLearner", minimum=0)
         self._classes = None if classes is None else np.unique(np.asarray(classes))
-        self._known: NDArray | None = None  # some labels, which others must be like
+        self._known: NDArray | None = None  # first labels: later ones must be of the same type
         self._model = self._make_model(estimator)
         self._X = self._rows(X_pool, "X_pool")
         self.n_pool = _num_samples(self._X)
         if self.n_pool == 0:
-            raise InvalidArgumentError("'X_pool' of ActiveLearner must have at least one row; got none.")
+            raise InvalidArgumentError("'X_pool' of ActiveLearner must have at least one row; got 0.")
         self._X_target = None if X_target is None else self._rows(X_target, "X_target")
         self._begin()
         if (X_initial is None) != (y_initial is None):
-            raise InvalidArgumentError("ActiveLearner takes 'X_initial' and 'y_initial' together.")
-        if X_initial is not None:
+            raise InvalidArgumentError("ActiveLearner needs 'X_initial' and 'y_initial' together; got one of them.")
+        if X_initial is not None and y_initial is not None:
             first = self._rows(X_initial, "X_initial")
             self._model.learn(first, self._checked_labels(y_initial, _num_samples(first), "y_initial"))
 
@@ -146,8 +150,8 @@ class ActiveLearner:
         self._n_queries = 0
         self.agreement_: list[float] = []
         self._decisions: NDArray | None = None
-        self._explained: Explained | None = None  # by pending rows, until more labels are known
-        self._is_new = True  # whether the model has learnt since decisions were looked at
+        self._explained: Explained | None = None  # variances given the pending rows; outdated by the next label
+        self._is_new = True  # whether the model has learnt since its decisions were last compared
         self._pool, self._targets = self._watch()
 
     def _watch(self) -> tuple[WatchedRows, GaussianRows | None]:
@@ -157,41 +161,45 @@ class ActiveLearner:
         assert isinstance(self._model, GaussianModel)
         if self._X_target is None:
             size = min(_N_TARGETS, self.n_pool)
-            some = np.random.default_rng(self.random_state).choice(self.n_pool, size, replace=False)
-            return pool, self._model.watch(take(self._X, some))
+            drawn = np.random.default_rng(self.random_state).choice(self.n_pool, size, replace=False)
+            return pool, self._model.watch(take(self._X, drawn))
         return pool, self._model.watch(self._X_target)
 
     @property
     def estimator_(self) -> Any:
+        """The classifier, after all labels so far."""
         return self._model.estimator
 
     @property
     def labelled_(self) -> Indices:
+        """Indices of the rows of the pool that were taught, in order."""
         return np.array(self._labelled, dtype=np.int64)
 
     @property
     def labels_(self) -> NDArray:
+        """Labels of the rows in ``labelled_``."""
         return np.array(self._labels)
 
     @property
     def pending_(self) -> Indices:
+        """Indices of the rows that were asked for and not yet taught."""
         return np.array(self._pending, dtype=np.int64)
 
     @property
     def n_open(self) -> int:
-        """How many rows can still be asked for."""
+        """Number of rows that can still be asked for."""
         return int(self._is_open.sum())
 
     def query(self, n: int = 1) -> Indices:
-        """Return the rows of the pool to label next, as indices; they are pending until they are taught or skipped.
+        """Return the indices of the n rows to label next; they are pending until they are taught or skipped.
 
-        Rows that are pending are not named again, and others that would tell the same as those are not preferred.
+        A query never returns a pending row, and with ``diverse=True`` it avoids near-duplicates of pending rows.
         """
         n = check_count(n, name="n", owner="ActiveLearner.query")
         if n > self.n_open:
             raise InvalidArgumentError(
-                f"ActiveLearner.query was asked for {n} rows; {self.n_open} of the pool are neither taught, nor "
-                "pending, nor skipped."
+                f"'n' of ActiveLearner.query must be at most {self.n_open}, the number of rows of the pool that are "
+                f"neither taught nor pending nor skipped; got {n}."
             )
         chosen = self._choose(n)
         self._n_queries += 1
@@ -200,8 +208,8 @@ class ActiveLearner:
         return np.array(chosen, dtype=np.int64)
 
     def teach(self: _Learner, indices: ArrayLike, labels: ArrayLike) -> _Learner:
-        """Learn the labels of rows of the pool, whether they were asked for or not."""
-        rows = self._checked(indices, "teach")
+        """Learn the labels of rows of the pool; the rows need not have been asked for."""
+        rows = self._checked_rows(indices, "teach")
         y = self._checked_labels(labels, len(rows), "labels")
         if len(rows):
             self._model.learn(take(self._X, rows), y)
@@ -212,29 +220,32 @@ class ActiveLearner:
         return self
 
     def skip(self: _Learner, indices: ArrayLike) -> _Learner:
-        """Never ask for these rows again, as nobody can tell their labels."""
-        rows = self._checked(indices, "skip")
+        """Never ask for these rows again: for rows that nobody can label."""
+        rows = self._checked_rows(indices, "skip")
         self._close(rows)
         self._skipped += rows.tolist()
         return self
 
     def scores(self) -> Float[np.ndarray, " n"]:
-        """Return the acquisition function of all rows of the pool; -inf for those that cannot be asked for."""
-        self._check_predicts("scores")
+        """Return the score of each row of the pool; -inf for rows that cannot be asked for."""
+        if not self._model.can_predict:
+            raise InvalidArgumentError(
+                "ActiveLearner.scores needs labels of two classes. Teach some rows first; 'query' works without labels."
+            )
         scores = np.full(self.n_pool, -np.inf)
         open_rows = self._is_open.nonzero()[0]
         scores[open_rows] = self._score(open_rows).numpy()
         return scores
 
     def has_converged(self, agreement: float = 0.99, n_queries: int = 3) -> bool:
-        """Return whether decisions on the pool have hardly changed over the last queries: a reason to stop.
+        """Return whether the predicted classes of the pool have hardly changed over the last queries: a reason to stop.
 
         Parameters
         ----------
         agreement
-            Of Cohen's kappa, on average.
+            Smallest mean of Cohen's kappa (``agreement_``) that counts as converged.
         n_queries
-            Over which the average is.
+            Number of queries that the mean is taken over.
 
         References
         ----------
@@ -246,11 +257,11 @@ class ActiveLearner:
         return len(last) == n_queries and float(np.mean(last)) >= agreement
 
     def track(self, X: Any) -> "TrackedRows":
-        """Return other rows whose predictions are kept up to date at the cost of those of the pool: a test set."""
+        """Return a view of other rows, such as a test set, whose predictions follow each label at low cost."""
         return TrackedRows(self._model, self._model.watch(self._rows(X, "X")))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write labels, what is pending and what was learnt to one file, atomically; the rows are not in it."""
+        """Write labels, pending rows and the estimator to one file, atomically; the pool itself is not saved."""
         config: dict[str, Any] = {name: getattr(self, name) for name in _OPTIONS}
         config |= {
             "pool": joblib.hash(self._X),
@@ -262,8 +273,8 @@ class ActiveLearner:
             "is_new": self._is_new,
             "model": None,
         }
-        own = {"labelled": self._labelled, "pending": self._pending, "skipped": self._skipped}
-        tensors = {name: torch.tensor(rows, dtype=torch.int64) for name, rows in own.items()}
+        positions = {"labelled": self._labelled, "pending": self._pending, "skipped": self._skipped}
+        tensors = {name: torch.tensor(rows, dtype=torch.int64) for name, rows in positions.items()}
         for name, labels in (("labels", self.labels_), ("decisions", self._decisions)):
             if labels is not None and len(labels):
                 classes, codes = np.unique(labels, return_inverse=True)
@@ -277,11 +288,11 @@ class ActiveLearner:
     def load(
         cls: type[_Learner],
         path: str | os.PathLike[str],
-        estimator: Any,
+        estimator: ProbabilisticClassifier,
         X_pool: Any,
         *,
         X_initial: Any = None,
-        y_initial: Any = None,
+        y_initial: ArrayLike | None = None,
         X_target: Any = None,
     ) -> _Learner:
         """Return the learner that ``save`` wrote.
@@ -289,21 +300,21 @@ class ActiveLearner:
         Parameters
         ----------
         path
-            Of the file.
+            File that ``save`` wrote.
         estimator, X_pool, X_initial, y_initial, X_target
-            As ``ActiveLearner`` was given them. What estimators of gaussify had learnt is in the file; others are
-            fitted again.
+            The arguments that the saved learner was made with. The file holds what an estimator of gaussify has learnt;
+            any other estimator is fitted again.
         """
         config, tensors = read_model(path, "ActiveLearner", _FORMAT)
         with unpacking(path, "ActiveLearner"):
             options = {name: config[name] for name in _OPTIONS}
             classes = None if config["classes"] is None else unpack_classes(config["classes"])
-            expect("model" in config and "pool" in config, "it says what was learnt, and from which pool")
-        # what is in the file has learnt from the first rows already
+            expect("model" in config and "pool" in config, "it holds a model and the hash of a pool")
+        # the saved model has already learnt the first rows
         first = {} if config["model"] is not None else {"X_initial": X_initial, "y_initial": y_initial}
         learner = cls(estimator, X_pool, classes=classes, X_target=X_target, **options, **first)
         if config["pool"] != joblib.hash(learner._X):
-            raise ModelFileError(f"{path} belongs to another pool: 'X_pool' must be the rows that it was saved with.")
+            raise ModelFileError(f"{path} belongs to another pool; give the 'X_pool' that it was saved with.")
         with unpacking(path, "ActiveLearner"):
             X, y = learner._restore(config, tensors)
             if config["model"] is None:
@@ -314,12 +325,14 @@ class ActiveLearner:
             if X_initial is not None:
                 X = np.concatenate([learner._rows(X_initial, "X_initial"), X])
                 y = np.concatenate([np.asarray(y_initial), y])
-            of_model = {name.removeprefix(_MODEL): own for name, own in tensors.items() if name.startswith(_MODEL)}
+            of_model = {
+                name.removeprefix(_MODEL): tensor for name, tensor in tensors.items() if name.startswith(_MODEL)
+            }
             learner._model.restore(config["model"], of_model, X, y)  # type: ignore[attr-defined]
         return learner
 
     def _restore(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[Any, NDArray]:
-        """Take over what a file says about rows of the pool, and return those with labels."""
+        """Set the state of the pool from a file, and return the rows with labels."""
         rows = {name: tensors[name].numpy() for name in ("labelled", "pending", "skipped")}
         taken = np.concatenate(list(rows.values()))
         expect(len(np.unique(taken)) == len(taken) and set(taken) <= set(range(self.n_pool)), "rows are of the pool")
@@ -341,20 +354,20 @@ class ActiveLearner:
         for needed in ("fit", "predict_proba"):
             if not hasattr(estimator, needed):
                 raise InvalidArgumentError(
-                    f"The 'estimator' of ActiveLearner must be a classifier with {needed}; got one "
+                    f"The 'estimator' parameter of ActiveLearner must be a classifier with {needed}; got "
                     f"{type(estimator).__name__}."
                 )
         if hasattr(estimator, "weight_space") and getattr(estimator, "shared_kernel", True):
             return GaussianModel(estimator, self._classes)
         if self.acquisition.needs_latents:
             raise InvalidArgumentError(
-                f"acquisition='{self.acquisition}' of ActiveLearner needs Gaussian latents: an estimator such as "
-                f"BayesianLogisticRegression, or GPClassifier with n_inducing; got one {type(estimator).__name__}."
+                f"acquisition='{self.acquisition}' of ActiveLearner needs Gaussian latents. Use "
+                f"BayesianLogisticRegression, or GPClassifier with n_inducing; got {type(estimator).__name__}."
             )
         return RefittedModel(estimator)
 
     def _rows(self, X: Any, name: str) -> Any:
-        """Rows as the model takes them."""
+        """Return rows in the form that the model takes."""
         if isinstance(self._model, RefittedModel):
             return X.tocsr() if issparse(X) else X
         rows = check_array(X, dtype=np.float64, order="C", input_name=name, estimator="ActiveLearner")
@@ -365,7 +378,7 @@ class ActiveLearner:
         return rows
 
     def _check_names(self, names: list[str] | None, name: str) -> None:
-        """Names of columns are those of the pool, or of what the estimator was fitted with, as far as there are any."""
+        """Check column names, if there are any, against those of the pool or of the fitted estimator."""
         assert isinstance(self._model, GaussianModel)
         if hasattr(self, "_X"):
             like = self._model.names
@@ -375,7 +388,7 @@ class ActiveLearner:
         if names is not None and like is not None and names != list(like):
             raise InvalidArgumentError(f"'{name}' of ActiveLearner must have the columns {list(like)}; got {names}.")
 
-    def _checked(self, indices: ArrayLike, function: str) -> Indices:
+    def _checked_rows(self, indices: ArrayLike, function: str) -> Indices:
         owner = f"ActiveLearner.{function}"
         rows = np.atleast_1d(np.asarray(indices))
         if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
@@ -388,7 +401,9 @@ class ActiveLearner:
         if len(np.unique(rows)) < len(rows):
             raise InvalidArgumentError(f"'indices' of {owner} must not repeat a row; got {rows.tolist()}.")
         if len(known := np.intersect1d(rows, self._labelled)):
-            raise InvalidArgumentError(f"{owner} was given row {known[0]}, whose label was taught before.")
+            raise InvalidArgumentError(
+                f"'indices' of {owner} must not hold rows that were taught before; got row {known[0]}."
+            )
         return rows
 
     def _checked_labels(self, labels: ArrayLike, n_rows: int, name: str) -> NDArray:
@@ -398,15 +413,15 @@ class ActiveLearner:
                 f"{name!r} of ActiveLearner must hold one label for each row; got shape {y.shape} for {n_rows} rows."
             )
         if y.dtype.kind not in "biufUO" or (y.dtype.kind == "f" and np.isnan(y).any()):
-            raise InvalidArgumentError(
-                f"{name!r} of ActiveLearner must be numbers, none of them NaN, or text; got {y}."
-            )
+            raise InvalidArgumentError(f"{name!r} of ActiveLearner must be text, or numbers without NaN; got {y}.")
         known = self._classes if self._classes is not None else self._known
         if known is not None and len(y) and (y.dtype.kind in "biuf") != (known.dtype.kind in "biuf"):
-            raise InvalidArgumentError(f"{name!r} of ActiveLearner must be like {known[0]!r}; got {y[0]!r}.")
+            raise InvalidArgumentError(
+                f"{name!r} of ActiveLearner must be of the same type as {known[0]!r}; got {y[0]!r}."
+            )
         if self._classes is not None and len(unknown := np.setdiff1d(y, self._classes)):
             raise InvalidArgumentError(
-                f"{name!r} of ActiveLearner hold the label {unknown[0]!s}; 'classes' are {self._classes.tolist()}."
+                f"{name!r} of ActiveLearner must be among 'classes', {self._classes.tolist()}; got {unknown[0]!s}."
             )
         self._known = y if known is None and len(y) else known
         return y
@@ -417,17 +432,11 @@ class ActiveLearner:
         self._pending = [row for row in self._pending if row not in gone]
         self._skipped = [row for row in self._skipped if row not in gone]
 
-    def _check_predicts(self, function: str) -> None:
-        if not self._model.can_predict:
-            raise InvalidArgumentError(
-                f"ActiveLearner.{function} needs labels of two classes first; 'query' names rows without."
-            )
-
     def _choose(self, n: int) -> list[int]:
         open_rows = self._is_open.nonzero()[0]
         rng = np.random.default_rng([self.random_state, self._n_queries])
         if self._model.can_predict:
-            self._look()
+            self._record_agreement()
         if self.acquisition is Acquisition.RANDOM:
             return rng.choice(open_rows, n, replace=False).tolist()
         if not self._model.can_predict:
@@ -435,13 +444,14 @@ class ActiveLearner:
         is_gaussian = isinstance(self._pool, GaussianRows)
         if is_gaussian and self.diverse and n + len(self._pending) > 1:
             return self._choose_diverse(n)
-        if n == 1 and is_gaussian and self.acquisition in _OF_PROBS and self._can_screen():
+        if n == 1 and is_gaussian and self.acquisition in _PROB_SCORES and self._can_screen():
             carried = self._pool.carried  # type: ignore[attr-defined]
             open_rows = open_rows[near_even(carried.mean[open_rows], carried.variance[open_rows])]
         best = torch.sort(self._score(open_rows), descending=True, stable=True).indices[:n]
         return open_rows[best.numpy()].tolist()
 
     def _can_screen(self) -> bool:
+        """Whether the row with the probability nearest to a half has the largest score."""
         predictive = self._model.space.predictive  # type: ignore[attr-defined]
         are_exact = predictive in (PredictiveMethod.QUADRATURE, PredictiveMethod.MEAN_FIELD)
         return are_exact and len(self.estimator_.classes_) == 2
@@ -460,14 +470,14 @@ class ActiveLearner:
         return greedy_beyond(explained, self.scores(), n)
 
     def _spread(self, n: int, rng: np.random.Generator) -> list[int]:
-        """Rows far from those that were taken and from each other, as long as nothing else is known."""
+        """Return rows that are spread over the pool, for the time before the model can predict."""
         X = self._X
         if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf":
             return spread_rows(X.astype(np.float64, copy=False), self._is_open, n, rng)
-        return rng.choice(self._is_open.nonzero()[0], n, replace=False).tolist()  # of whatever they are
+        return rng.choice(self._is_open.nonzero()[0], n, replace=False).tolist()  # text, for example, has no distances
 
-    def _look(self) -> None:
-        """Compare decisions on the pool with those before."""
+    def _record_agreement(self) -> None:
+        """Append the agreement of the pool's predicted classes with those of the last query."""
         if not self._is_new:
             return
         decisions = self.estimator_.classes_[self._pool.decisions()]
@@ -476,14 +486,14 @@ class ActiveLearner:
         self._decisions, self._is_new = decisions, False
 
     def _score(self, rows: Indices) -> Float[Tensor, " n"]:
-        """The acquisition function of some rows."""
+        """Return the scores of some rows."""
         pool = self._pool
         if self.acquisition is Acquisition.RANDOM:
             return torch.rand(len(rows), generator=torch.Generator().manual_seed(self._seed())).double()
         if not isinstance(pool, GaussianRows):
-            return _OF_PROBS[self.acquisition](pool.probs()[rows])
-        if self.acquisition in _OF_PROBS:
-            return _OF_PROBS[self.acquisition](pool.probs(rows))
+            return _PROB_SCORES[self.acquisition](pool.probs()[rows])
+        if self.acquisition in _PROB_SCORES:
+            return _PROB_SCORES[self.acquisition](pool.probs(rows))
         if self.acquisition is Acquisition.BALD:
             return bald(self._model.space.likelihood, *pool.latents(rows))  # type: ignore[attr-defined]
         if self.acquisition is Acquisition.VARIANCE:
@@ -522,23 +532,23 @@ class TrackedRows:
         self._model, self._rows = model, rows
 
     def predict_proba(self) -> Floats:
-        """Return the class probabilities by all labels so far."""
+        """Return the class probabilities given all labels so far."""
         if not self._model.can_predict:
-            raise InvalidArgumentError("TrackedRows has no probabilities before there are labels of two classes.")
+            raise InvalidArgumentError("TrackedRows.predict_proba needs labels of two classes. Teach some rows first.")
         return self._rows.probs().numpy()
 
     def staged_predict_proba(self) -> Iterator[Floats]:
-        """Yield the class probabilities after each label since they were last asked for: points of a learning curve.
+        """Yield the class probabilities after each label since the last call: the points of a learning curve.
 
-        Some times faster than ``predict_proba`` after each label, as the rows are read once for many. For estimators of
-        gaussify whose hyperparameters are given, and labels that were taught one or few at a time after
-        ``predict_proba`` was called: whatever is computed anew in between has no stages.
+        This is several times faster than ``predict_proba`` after each label, for it reads the rows once for many
+        labels. It needs an estimator of gaussify with given hyperparameters. Call ``predict_proba`` first, then teach
+        one or a few labels at a time.
         """
         if not (isinstance(self._rows, GaussianRows) and self._rows.knows_stages):
             raise InvalidArgumentError(
-                "TrackedRows.staged_predict_proba needs a gaussify estimator that was not fitted anew, by new "
-                "hyperparameters or many labels at once, since predict_proba was last called; call predict_proba after "
-                "each label."
+                "TrackedRows.staged_predict_proba needs a gaussify estimator that was not fitted again since the last "
+                "call of predict_proba, which new hyperparameters or many labels at once make necessary. Call "
+                "predict_proba after each label instead."
             )
         return (probs.numpy() for probs in self._rows.staged_probs())
 
@@ -548,9 +558,9 @@ class TrackedRows:
 
 
 def cohen_kappa(a: NDArray, b: NDArray) -> float:
-    """Return Cohen's kappa of two sequences of labels: one where they are the same, zero for chance agreement.
+    """Return Cohen's kappa of two sequences of labels: one if they are the same, zero for chance agreement.
 
-    Of one label alone nothing can be said, which is zero as well.
+    If there is a single label, kappa is undefined; zero is returned.
 
     Examples
     --------
@@ -561,6 +571,6 @@ def cohen_kappa(a: NDArray, b: NDArray) -> float:
     first, second = index[: len(a)], index[len(a) :]
     if len(codes) == 1:
         return 0.0
-    shares = [np.bincount(own, minlength=len(codes)) / len(a) for own in (first, second)]
+    shares = [np.bincount(labels, minlength=len(codes)) / len(a) for labels in (first, second)]
     by_chance = float(shares[0] @ shares[1])
     return (float((first == second).mean()) - by_chance) / (1.0 - by_chance)

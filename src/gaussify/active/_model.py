@@ -1,9 +1,12 @@
-"""How a learner's estimator learns, and what is known of rows meanwhile: followed row by row, or fitted anew."""
+"""Two kinds of models of a learner: Gaussian ones, updated label by label, and any others, fitted again.
+
+Each model *watches* rows: it keeps their predictions up to date while it learns.
+"""
 
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,15 +20,27 @@ from torch import Tensor
 
 from gaussify._estimators import Floats, WeightSpace, expect
 from gaussify.exceptions import NumericalError
+from gaussify.likelihoods import PredictiveMethod
 from gaussify.posterior import CarriedLatents, Observation, sample
 
-_MOST_UPDATES = 10_000  # after which rounding errors are cleared away by computing anew
-_FEW = 0.25  # rows for each feature, up to which following them one by one is cheaper than computing anew
-_ELEMENTS = 1 << 22  # of draws, or of observations to follow, at a time
+_MOST_UPDATES = 10_000  # then compute again from the estimator, to clear rounding errors
+_FEW = 0.25  # rows per feature: up to this many, updates one by one cost less than computing again
+_ELEMENTS = 1 << 22  # of draws, or of observations to apply, at a time
+
+
+@runtime_checkable
+class ProbabilisticClassifier(Protocol):
+    """What a learner asks of an estimator."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Learn rows and labels."""
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return class probabilities."""
 
 
 class WatchedRows(ABC):
-    """Rows whose class probabilities are asked for again and again."""
+    """Rows whose class probabilities are kept up to date."""
 
     @abstractmethod
     def probs(self) -> Float[Tensor, "n c"]:
@@ -33,32 +48,33 @@ class WatchedRows(ABC):
 
     @abstractmethod
     def decisions(self) -> Int[np.ndarray, " n"]:
-        """Return the index of the most probable class, roughly."""
+        """Return the index of the most probable class, approximately."""
 
 
 class Model(ABC):
-    """An estimator that learns labels as they come."""
+    """An estimator that learns labels as they arrive."""
 
     estimator: Any
 
     @property
     def can_predict(self) -> bool:
-        """Whether it knows two classes."""
+        """Whether the estimator has seen two classes."""
         return is_fitted(self.estimator) and len(self.estimator.classes_) > 1
 
     @abstractmethod
     def learn(self, X: Any, y: NDArray) -> None:
-        """Learn from more rows; an error leaves everything as it was."""
+        """Learn more rows; an error leaves everything unchanged."""
 
     @abstractmethod
     def watch(self, X: Any) -> WatchedRows:
-        """Return rows that are kept up to date."""
+        """Return the rows with predictions that are kept up to date."""
 
 
 class FollowedWeights:
-    """An estimator's weights as they are now: what rows look at, which so have no part in who looks after them.
+    """The current posterior of an estimator's weights, shared by the model and the rows it watches.
 
-    Without that cycle, a learner that nobody needs any longer gives its memory back at once.
+    The rows refer to this object and not to the model, which refers to them. Without that cycle, Python frees the
+    memory of a learner at once.
     """
 
     def __init__(self, estimator: Any) -> None:
@@ -66,19 +82,19 @@ class FollowedWeights:
         self.forget()
 
     def forget(self) -> None:
-        """Look at the estimator again."""
+        """Ask the estimator for its posterior again when it is next needed."""
         self._space: WeightSpace | None = None
         self.n_updates = 0
 
     @property
     def space(self) -> WeightSpace:
-        """The posterior, and what labels observe."""
+        """The posterior of the weights, and the observation that each label stands for."""
         if self._space is None:
             self._space = self.estimator.weight_space()
         return self._space
 
     def observe(self, X: Floats, y: NDArray) -> list[Observation] | None:
-        """Learn what the estimator has learnt; None where it has to be looked at again."""
+        """Apply rows that the estimator has learnt; return None if its posterior must be computed again."""
         space = self._space
         if space is None or not self._may_follow(space, len(X)):
             self.forget()
@@ -94,16 +110,16 @@ class FollowedWeights:
 
 
 class GaussianRows(WatchedRows):
-    """Rows with Gaussian latents, which are carried along."""
+    """Rows with Gaussian latents, whose mean and variance are updated with each observation."""
 
     def __init__(self, weights: FollowedWeights, X: Floats) -> None:
         self._weights, self.X = weights, X
         self._carried: CarriedLatents | None = None
-        self._behind: list[Observation] = []  # what is still to be followed, once anybody asks
+        self._unapplied: list[Observation] = []  # applied when the latents are next needed
 
     @property
     def carried(self) -> CarriedLatents:
-        """Mean and variance of the latents."""
+        """Mean and variance of the latents, up to date."""
         space = self._weights.space
         for _ in self._stages():
             pass
@@ -114,30 +130,30 @@ class GaussianRows(WatchedRows):
 
     @property
     def knows_stages(self) -> bool:
-        """Whether what was observed since anybody last asked is known one by one."""
+        """Whether the observations since the last call are kept one by one."""
         return self._carried is not None
 
     def staged_probs(self) -> Iterator[Float[Tensor, "n c"]]:
-        """Yield the class probabilities after each observation since anybody last asked."""
+        """Yield the class probabilities after each observation since the last call."""
         for carried in self._stages():
             if carried.is_worn:
                 raise NumericalError(
-                    "Variances have become so small against what they were that stages lose digits; call predict_proba "
-                    "after each label."
+                    "TrackedRows.staged_predict_proba would lose digits: variances have become tiny relative to their "
+                    "first values. Call predict_proba after each label instead."
                 )
             yield self._probs_by(carried)
 
     def _stages(self) -> Iterator[CarriedLatents]:
-        carried, behind = self._carried, self._behind
-        if carried is None or not behind:
+        carried, unapplied = self._carried, self._unapplied
+        if carried is None or not unapplied:
             return
-        observations = tuple(behind)
+        observations = tuple(unapplied)
         steps = carried.stages(observations)
         for observation in observations:
-            if not behind or behind[0] is not observation:
-                return  # somebody has asked meanwhile, and what is left was followed for them
+            if not unapplied or unapplied[0] is not observation:
+                return  # another call has applied the remaining observations meanwhile
             next(steps)
-            del behind[0]
+            del unapplied[0]
             yield carried
         if carried.is_worn and carried is self._carried:
             self._carried = None
@@ -155,25 +171,26 @@ class GaussianRows(WatchedRows):
         return space.likelihood.predict_proba(*_some_latents(carried, rows), space.predictive)
 
     def draws(self, n_draws: int, seed: int, rows: NDArray | slice = slice(None)) -> Float[Tensor, "s n c"]:
-        """Return the class probabilities of some rows by draws of the weights, the same ones for all rows.
+        """Return the class probabilities of some rows under draws of the weights, the same draws for all rows.
 
-        What features leave unexplained of a latent is integrated out.
+        The part of a latent that features do not explain is integrated out.
         """
         space, carried = self._weights.space, self.carried
         weights = sample(space.posterior.tensors, n_draws, torch.Generator().manual_seed(seed))  # (s, l, e)
         latents = torch.einsum("ne,sle->snl", torch.from_numpy(carried.features[rows]), weights)
         unexplained = torch.from_numpy(carried.unexplained[rows])[:, None].expand_as(latents)
-        method = "quadrature" if bool((unexplained > 0.0).any()) else "plug-in"
+        has_rest = bool((unexplained > 0.0).any())
+        method = PredictiveMethod.QUADRATURE if has_rest else PredictiveMethod.PLUG_IN
         probs = space.likelihood.predict_proba(latents.flatten(0, 1), unexplained.flatten(0, 1), method)
         return probs.unflatten(0, latents.shape[:2])
 
     def parts(self, rows: NDArray, n_draws: int) -> list[NDArray]:
-        """Return rows in parts of which draws fit into memory."""
+        """Split rows into parts whose draws fit into memory."""
         size = max(1, _ELEMENTS // (n_draws * self._weights.space.likelihood.n_classes))
         return [rows[start : start + size] for start in range(0, len(rows), size)]
 
     def covariance_with(self, row: int) -> Float[np.ndarray, "n l"]:
-        """Return the covariance of all latents with those of one row, as far as features explain them."""
+        """Return the covariance of all latents with those of one row, without the part that features do not explain."""
         posterior = self._weights.space.posterior
         u = posterior.root @ self.carried.features[row]  # (l, e)
         return self.carried.covariance_with(np.matmul(u[:, None, :], posterior.root)[:, 0])
@@ -183,21 +200,21 @@ class GaussianRows(WatchedRows):
         return (mean[:, 0] > 0.0).astype(np.int64) if mean.shape[1] == 1 else mean.argmax(1)
 
     def follow(self, observations: list[Observation] | None) -> None:
-        """Go along with what the model has observed; None where it was learnt anew."""
+        """Note what the model has observed; None if its posterior must be computed again."""
         if self._carried is None:
             return
-        self._behind += observations or []
+        self._unapplied += observations or []
         n_latents, n_features = self._weights.space.posterior.mean.shape if observations else (1, 1)
-        most = max(n_features, _ELEMENTS // (n_latents * n_features))  # beyond which gains take more memory than roots
-        if observations is None or len(self._behind) > most:
-            self._carried, self._behind = None, []
+        most = max(n_features, _ELEMENTS // (n_latents * n_features))  # then gains take more memory than roots
+        if observations is None or len(self._unapplied) > most:
+            self._carried, self._unapplied = None, []
 
 
 class GaussianModel(Model):
-    """A classifier that is linear in features, followed in closed form.
+    """A classifier that is linear in features: each label is one update in closed form.
 
-    One that cannot begin with few rows (a Gaussian process, whose kernel is to be learnt) is fitted as soon as there
-    are two classes, and anew whenever the rows have doubled; unless it came fitted, and then never.
+    A Gaussian process must learn its kernel from rows. It is fitted as soon as there are two classes, and again
+    whenever the number of rows has doubled; one that was already fitted keeps its kernel.
     """
 
     def __init__(self, estimator: Any, classes: NDArray | None) -> None:
@@ -205,9 +222,9 @@ class GaussianModel(Model):
         self._blank = estimator
         self.weights = FollowedWeights(copy.deepcopy(estimator) if self._came_fitted else clone(estimator))
         self._classes = classes
-        self._is_searched = hasattr(estimator, "kernel")
+        self._learns_kernel = hasattr(estimator, "kernel")
         self.names: list[str] | None = None  # of columns
-        self.X: Floats | None = None  # rows and labels, of a model that may be fitted anew
+        self.X: Floats | None = None  # with y: all rows so far, for a model that may be fitted again
         self.y: NDArray | None = None
         self.n_fitted = 0
         self._watched: list[GaussianRows] = []
@@ -222,7 +239,7 @@ class GaussianModel(Model):
 
     @property
     def space(self) -> WeightSpace:
-        """The posterior as it is now."""
+        """The current posterior."""
         return self.weights.space
 
     def watch(self, X: Floats) -> GaussianRows:
@@ -231,23 +248,23 @@ class GaussianModel(Model):
         return rows
 
     def packed(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return what a file holds of what was learnt."""
+        """Return the configuration and tensors that a file holds."""
         config, tensors = self.estimator.packed()
         name = type(self.estimator).__name__
         return {"kind": name, "estimator": config, "n_fitted": self.n_fitted, "came_fitted": self._came_fitted}, tensors
 
     def restore(self, config: dict[str, Any], tensors: dict[str, Tensor], X: Floats, y: NDArray) -> None:
-        """Take over what was learnt, from rows that are needed where the estimator may be fitted anew."""
+        """Set the state from a file; rows and labels are kept for an estimator that may be fitted again."""
         kind, kernel = type(self.estimator).__name__, getattr(self.estimator, "kernel", None)
-        expect(config["kind"] == kind, f"its estimator, one {config['kind']}, is one {kind}")
-        own = {} if kernel is None or isinstance(kernel, str) else {"kernel": kernel}
-        self.estimator = type(self.estimator).unpacked(config["estimator"], tensors, **own)
+        expect(config["kind"] == kind, f"its estimator, a {config['kind']}, is the {kind} given")
+        objects = {} if kernel is None or isinstance(kernel, str) else {"kernel": kernel}
+        self.estimator = type(self.estimator).unpacked(config["estimator"], tensors, **objects)
         self.n_fitted, self._came_fitted = int(config["n_fitted"]), bool(config["came_fitted"])
         self.X, self.y = X, y
         self.weights.forget()
 
     def learn(self, X: Floats, y: NDArray) -> None:
-        if self._is_searched and not self._came_fitted:
+        if self._learns_kernel and not self._came_fitted:
             all_X = X if self.X is None else np.concatenate([self.X, X])
             all_y = y if self.y is None else np.concatenate([self.y, y])
             if len(all_X) >= 2 * self.n_fitted and len(np.unique(all_y)) > 1:
@@ -265,7 +282,7 @@ class GaussianModel(Model):
             rows.follow(observations)
 
     def _named(self, X: Floats) -> Any:
-        """Rows as the estimator is to see them."""
+        """Return rows in the form that the estimator expects."""
         if self.names is None:
             return X
         import pandas as pd
@@ -274,17 +291,18 @@ class GaussianModel(Model):
 
 
 class PlainRows(WatchedRows):
-    """Rows of which the probabilities are predicted whenever the estimator is new."""
+    """Rows whose probabilities are predicted again whenever the estimator was fitted again."""
 
     def __init__(self, model: "RefittedModel", X: Any) -> None:
         self._model, self.X = model, X
-        self._of: Any = None
+        self._predicted_by: object = None
         self._probs = torch.empty(0, 0)
 
     def probs(self) -> Float[Tensor, "n c"]:
-        if self._of is not self._model.estimator:
-            self._of = self._model.estimator
-            self._probs = torch.as_tensor(np.asarray(self._of.predict_proba(self.X), dtype=np.float64))
+        estimator = self._model.estimator
+        if self._predicted_by is not estimator:
+            self._predicted_by = estimator
+            self._probs = torch.as_tensor(np.asarray(estimator.predict_proba(self.X), dtype=np.float64))
         return self._probs
 
     def decisions(self) -> Int[np.ndarray, " n"]:
@@ -292,7 +310,7 @@ class PlainRows(WatchedRows):
 
 
 class RefittedModel(Model):
-    """Any classifier with probabilities, fitted anew with all rows each time."""
+    """Any classifier with probabilities, fitted again with all rows each time."""
 
     def __init__(self, estimator: Any) -> None:
         self.estimator = self._blank = clone(estimator)
@@ -315,7 +333,7 @@ def _some_latents(carried: CarriedLatents, rows: NDArray | slice) -> tuple[Float
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Return whether an estimator has learnt anything."""
+    """Return whether an estimator is fitted."""
     try:
         check_is_fitted(estimator)
     except NotFittedError:
@@ -324,13 +342,13 @@ def is_fitted(estimator: Any) -> bool:
 
 
 def column_names(X: Any) -> list[str] | None:
-    """Return the names that columns of a data frame have, if they are text."""
+    """Return the column names of a data frame if they are text, else None."""
     names = list(X.columns) if hasattr(X, "iloc") and hasattr(X, "columns") else []
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def take(X: Any, rows: NDArray) -> Any:
-    """Return some rows of an array, a sparse matrix, a frame or a list."""
+    """Return the given rows of an array, a sparse matrix, a frame or a list."""
     return _safe_indexing(X, rows)
 
 

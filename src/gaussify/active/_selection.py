@@ -1,4 +1,4 @@
-"""From scores to rows: several at once, that do not tell the same."""
+"""Choose rows by their scores: several at once, without near-duplicates."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-_EXPLAINED = 1e-8  # share of a variance that is but rounding
-# By which share of its distance from a half the sigmoid of m / sqrt(1 + pi v / 8) is off at most, rounded up.
+_EXPLAINED = 1e-8  # a smaller share of a variance is rounding error
+# Largest relative error, rounded up, of the distance from a half of the sigmoid of m / sqrt(1 + pi v / 8).
 PROBIT_ERROR = 0.05
 
 
@@ -18,29 +18,29 @@ def greedy(
     n_rows: int,
     given: Sequence[int] = (),
 ) -> list[int]:
-    r"""Return rows one after another: the largest score times the share of its variance that others do not explain.
+    r"""Return ``n_rows`` rows with large scores and latents that the rows chosen before do not explain.
 
-    Knowing the latents of rows C leaves those of row i with the variance :math:`\sigma^2_{i\mid C}`, which does not
-    depend on what they are. So, summed over latents, the next row maximises
+    Given the latents of the chosen rows C, the latents of row i keep the variance :math:`\sigma^2_{il\mid C}`, whatever
+    the values of those latents are. The next row maximises the score :math:`a_i` times the share of variance left,
 
-    .. math:: a_i\,\frac{\sum_l\sigma^2_{il\mid C}}{\sum_l\sigma^2_{il}},
+    .. math:: a_i\,\frac{\sum_l\sigma^2_{il\mid C}}{\sum_l\sigma^2_{il}}.
 
-    which is zero for a row that is in C already, and small for its near-duplicates. Each choice adds a column to the
-    Cholesky factor of the covariance: n l for each pair of chosen rows. Once C explains everything, as few rows do
-    where features are few, it begins anew with none.
+    It is zero for rows of C and small for their near-duplicates. Each choice adds a column to a Cholesky factor of the
+    covariance, which costs n l for each pair of chosen rows. With few features a few rows explain everything; the
+    choice then starts again with an empty C.
 
     Parameters
     ----------
     scores
-        Not negative; -inf for rows that must not be chosen.
+        Scores of at least zero; -inf for rows that must not be chosen.
     variance
-        Of the latents.
+        Variances of the latents.
     covariance_with
-        From a row, the covariances of all rows with it.
+        Function from a row's index to the covariances of all rows with that row.
     n_rows
-        How many to choose.
+        Number of rows to choose.
     given
-        Rows that are chosen already.
+        Rows that were chosen before.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def greedy(
 
 
 def greedy_beyond(explained: "Explained", scores: Float[np.ndarray, " n"], n_rows: int) -> list[int]:
-    """Return rows likewise, beyond those of ``explained``, which has all but the last of them afterwards."""
+    """Return rows as ``greedy`` does, given those in ``explained``; all but the last one are added to it."""
     is_open = np.isfinite(scores)
     is_open[explained.rows] = False
     chosen: list[int] = []
@@ -74,7 +74,7 @@ def greedy_beyond(explained: "Explained", scores: Float[np.ndarray, " n"], n_row
 
 
 class Explained:
-    """What knowing the latents of some rows leaves of the variances of all: a Cholesky factor that grows by columns.
+    """Variances of the latents of all rows given the latents of some: a Cholesky factor that grows by columns.
 
     Examples
     --------
@@ -91,14 +91,14 @@ class Explained:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew with no rows."""
+        """Start again with no rows."""
         self.rows: list[int] = []
         self._columns: list[Float[np.ndarray, "n l"]] = []
         self._left = self._variance.copy()
 
     def add(self, row: int) -> None:
-        """Know one more row."""
-        known = self._left[row] <= _EXPLAINED * self._variance[row]  # by rows before
+        """Condition on the latents of one more row."""
+        known = self._left[row] <= _EXPLAINED * self._variance[row]  # from earlier rows
         column = self._covariance_with(row) - sum(other[row] * other for other in self._columns)
         column = column / np.sqrt(np.where(known, np.inf, self._left[row]))
         self.rows.append(row)
@@ -106,16 +106,16 @@ class Explained:
         self._left = np.maximum(self._left - column * column, 0.0)
 
     def share_left(self) -> Float[np.ndarray, " n"]:
-        """Return the share of the variance, summed over latents, that is left of each row; 0 where there was none."""
+        """Return the share of each row's variance, summed over latents, that is left; 0 if there was none."""
         total = self._variance.sum(1)
         return np.divide(self._left.sum(1), total, out=np.zeros_like(total), where=total > 0.0)
 
 
 def near_even(mean: Float[np.ndarray, "n l"], variance: Float[np.ndarray, "n l"]) -> Bool[np.ndarray, " n"]:
-    r"""Return which rows may have the probability nearest to a half, of two classes: the others cannot.
+    r"""Return a mask of the rows that may have the probability nearest to a half; for two classes.
 
-    By MacKay's :math:`\sigma(m / \sqrt{1 + \pi v / 8})`, whose distance from a half is never off by more than 5 %; so
-    that integrals are needed for few rows.
+    MacKay's approximation :math:`\sigma(m / \sqrt{1 + \pi v / 8})` gets the distance from a half right to 5 %. So the
+    exact integral is needed for the few rows of this mask alone.
 
     Examples
     --------
@@ -132,10 +132,10 @@ def near_even(mean: Float[np.ndarray, "n l"], variance: Float[np.ndarray, "n l"]
 def spread_rows(
     X: Float[np.ndarray, "n d"], is_open: Bool[np.ndarray, " n"], n_rows: int, rng: np.random.Generator
 ) -> list[int]:
-    """Return open rows far from each other and from those that are not open, each drawn as k-means++ draws centres.
+    """Return open rows that are far from each other and from all rows that are not open, drawn as in k-means++.
 
-    Columns are scaled to variance one; a row is drawn with a chance in proportion to its squared distance from the
-    nearest row that was taken before.
+    Columns are scaled to variance one. The probability of a row is proportional to its squared distance from the
+    nearest row taken before.
 
     Examples
     --------

@@ -1,4 +1,7 @@
-"""The command line: ``gaussify --help``."""
+"""The command line ``gaussify``: thin commands around the library.
+
+Read ``_tables.py`` first: ``fit``, ``predict``, ``update``, ``evaluate``, ``merge`` and ``info``.
+"""
 
 from gaussify.cli import _demo as _demo
 from gaussify.cli import _reproduce as _reproduce

@@ -1,6 +1,6 @@
-"""The application that commands are added to.
+"""The typer application, to which each module adds its commands.
 
-Commands import what they need when they run, so that help is quick.
+Commands import heavy modules when they run, so that ``--help`` is quick.
 """
 
 import os
@@ -14,9 +14,15 @@ from typer.core import TyperGroup
 from gaussify._version import __version__
 from gaussify.exceptions import GaussifyError
 
+_OF_EXPERIMENTS = ("list", "reproduce")
+
 
 class _Commands(TyperGroup):
-    """Commands whose known errors end in one sentence and exit code 2."""
+    """Commands whose known errors become one sentence and exit code 2."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands in the order that a new user needs them."""
+        return sorted(super().list_commands(ctx), key=lambda name: (name in _OF_EXPERIMENTS, name != "demo"))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -25,18 +31,18 @@ class _Commands(TyperGroup):
                 return super().invoke(ctx)
         except GaussifyError as error:
             _stop(str(error), 2)
-        except BrokenPipeError:  # whoever read what is printed has enough of it
+        except BrokenPipeError:  # the reader, such as head, has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except OSError as error:
             _stop(f"{error.filename or 'A file'}: {str(error.strerror or error).rstrip('.')}.", 2)
         except KeyboardInterrupt:
-            remedy = "; the same command goes on where this one ended" if ctx.invoked_subcommand == "reproduce" else ""
-            _stop(f"Stopped{remedy}.", 130)
+            remedy = " The same command resumes the run." if ctx.invoked_subcommand == "reproduce" else ""
+            _stop(f"Stopped.{remedy}", 130)
 
 
 def print_note(message: Warning | str, *_: Any) -> None:
-    """Tell of something that is no error; what else a warning comes with is left out."""
+    """Print a warning as a note; category and line of the warning are left out."""
     typer.secho(f"Note: {message}", fg=typer.colors.YELLOW, err=True)
 
 
@@ -66,7 +72,7 @@ def _show_version(wanted: bool) -> bool:
 def _gaussify(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Bayesian classification as cheap as least squares."""

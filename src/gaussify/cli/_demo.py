@@ -1,41 +1,48 @@
-"""``gaussify demo``: what the library does, on bundled data, in about a minute."""
+"""``gaussify demo``: a tour of the library on bundled data, in about a minute."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gaussify import tables
 from gaussify._atomic import replacing
 from gaussify.cli._app import app
 from gaussify.cli._output import Json, print_json, print_table
 from gaussify.cli._reproduce import reproduce_steps
-from gaussify.cli._tables import tables_for
+from gaussify.cli._tables import check_installed
 from gaussify.tables import FitOptions
 
 _PAGE, _TABLE = "demo.html", "breast-cancer"
+_LABEL_TEXT = (
+    "Each method turns a label into a Gaussian observation of every logit. alpha_eps is the prior behind a label: "
+    "imaginary observations of each class, which keep the logits finite."
+)
 _STEPS = (
     (
         "digits",
-        "Handwritten digits by every method, beside others",
-        "Labels become Gaussians once; the rest is least squares on the pixels. Means of two splits, best NLL first.",
+        "Handwritten digits: every matching method, and other libraries",
+        "Each label is turned into Gaussians once; the rest is least squares on the pixels. Scores are means over two "
+        "splits, sorted by NLL. 'chosen' marks the alpha_eps with the best NLL on the training rows.",
     ),
     (
         "digits-stream",
-        "The same digits, one row at a time",
-        "Each row is predicted, then learnt in closed form. Curves are means of two streams, over blocks of 50 rows.",
+        "Streaming: the same digits, one row at a time",
+        "Each row is first predicted, then learnt in closed form. Curves are means over two streams, in blocks of 50 "
+        "rows.",
     ),
 )
 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the page, the figures and their numbers go.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Of rows held out, and of all else left to chance.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the page, its figures and their numbers.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed that fixes all randomness.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Turn labels into Gaussians, classify, compare with baselines, learn a stream; about a minute.
+    """Show the library on bundled data: classification, a comparison with baselines, and a stream.
 
-    All data come with scikit-learn. The results are on one page, OUT/demo.html.
+    It takes about a minute and needs no download. The results are on one page, OUT/demo.html.
 
     [bold]Examples[/bold]
 
@@ -45,9 +52,9 @@ def demo(
     """
     from gaussify.plotting import Page, image_html, paragraph_html, table_html
 
-    tables = tables_for("demo")
-    page = Page("gaussify: Bayesian classification as cheap as least squares", "What 'gaussify demo' has computed")
-    answer: dict[str, Any] = {"page": str(out / _PAGE)}
+    check_installed("demo")
+    page = Page("gaussify: Bayesian classification as cheap as least squares", "Results of 'gaussify demo'")
+    answer: dict[str, object] = {"page": str(out / _PAGE)}
 
     def announce(title: str) -> None:
         if not as_json:
@@ -59,20 +66,20 @@ def demo(
         if not as_json:
             print_table(rows)
 
-    title = "One label of three classes, alpha_eps = 0.1: the Gaussian that each method puts on the logits"
+    title = "Matching: the Gaussian logits of one label, by method (three classes, alpha_eps = 0.1)"
     announce(title)
     rows = _label_table()
-    show("label", title, rows, table_html(rows))
-    title = "A table: is a tumour malignant? 569 rows, 30 measurements, a fifth of the rows held out"
+    show("label", title, rows, paragraph_html(_LABEL_TEXT, is_pale=True), table_html(rows))
+    title = "A table: is a tumour malignant? 569 rows, 30 measurements, 20 % of the rows held out"
     announce(title)
-    rows = _fit_table(tables, out / _TABLE, seed)
+    rows = _fit_table(out / _TABLE, seed)
     show(
         _TABLE,
         title,
         rows,
-        paragraph_html("What 'gaussify fit TABLE --target COLUMN' does with any CSV or Parquet file.", is_pale=True),
+        paragraph_html("'gaussify fit TABLE --target COLUMN' does this for any CSV or Parquet file.", is_pale=True),
         table_html(rows, best=min(range(len(rows)), key=lambda place: rows[place]["NLL"])),
-        f'<p><a href="{_TABLE}/{tables.REPORT_FILE}">Its report</a></p>',
+        f'<p><a href="{_TABLE}/{tables.REPORT_FILE}">Report of this fit</a></p>',
     )
     for name, title, words in _STEPS:
         announce(title)
@@ -83,11 +90,11 @@ def demo(
         file.write(page.html().encode())
     if as_json:
         print_json(answer)
-    typer.echo(f"\nAll of this is on one page: {out / _PAGE}", err=True)
+    typer.echo(f"\nThe page with all results: {out / _PAGE}", err=True)
 
 
-def _fit_table(tables: Any, folder: Path, seed: int) -> list[dict[str, Any]]:
-    """Fit and report as the command does, and return the scores."""
+def _fit_table(folder: Path, seed: int) -> list[dict[str, Any]]:
+    """Fit and report as ``gaussify fit`` does, and return the scores."""
     import pyarrow as pa
     from sklearn.datasets import load_breast_cancer
 
@@ -108,10 +115,10 @@ def _label_table() -> list[dict[str, Any]]:
         rows.append(
             {
                 "method": method.value,
-                "mean, its class": mean[0, 0].item(),
-                "variance, its class": variance[0, 0].item(),
-                "mean, others": mean[0, 1].item(),
-                "variance, others": variance[0, 1].item(),
+                "mean, own class": mean[0, 0].item(),
+                "variance, own class": variance[0, 0].item(),
+                "mean, other classes": mean[0, 1].item(),
+                "variance, other classes": variance[0, 1].item(),
             }
         )
     return rows

@@ -1,14 +1,15 @@
-"""``gaussify fit``, ``predict``, ``update``, ``evaluate``, ``merge`` and ``info``: for people with a table."""
+"""Commands on tables: ``gaussify fit``, ``predict``, ``update``, ``evaluate``, ``merge`` and ``info``."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gaussify import tables
 from gaussify._atomic import only_one
 from gaussify._optional import import_optional
 from gaussify.cli._app import app, print_note
@@ -16,52 +17,62 @@ from gaussify.cli._output import Json, Verbose, print_facts, print_json, print_t
 from gaussify.exceptions import InvalidArgumentError, TableError
 from gaussify.tables import FitOptions, ModelKind
 
+if TYPE_CHECKING:
+    import pyarrow
+
 _NEEDED = ("pyarrow", "matplotlib")
 _STDIN = "standard input"
 _DEFAULT = FitOptions()
 _DEFAULT_KIND = ModelKind(_DEFAULT.model)
 
-Table = Annotated[str, typer.Argument(help="CSV, TSV or Parquet, also gzipped; - is standard input.")]
-Model = Annotated[Path, typer.Argument(help="A model folder that 'gaussify fit' has made.")]
+Table = Annotated[str, typer.Argument(help="CSV, TSV or Parquet file, also gzipped; - reads standard input.")]
+Model = Annotated[Path, typer.Argument(help="Model folder, as 'gaussify fit' writes it.")]
 
 
 @app.command()
 def fit(
     table: Table,
-    target: Annotated[str | None, typer.Option("--target", "-t", help="The column that holds labels.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Model folder; TABLE-model by default.")] = None,
-    model: Annotated[ModelKind, typer.Option(help="auto compares both on rows of training set aside.")] = _DEFAULT_KIND,
-    category: Annotated[
-        list[str] | None, typer.Option(help="A column of numbers that are names; may be repeated.")
+    target: Annotated[str | None, typer.Option("--target", "-t", help="Column that holds the labels.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder to write the model to; TABLE-model by default.")
     ] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    model: Annotated[
+        ModelKind, typer.Option(help="Kind of model; auto takes the better one on training rows set aside.")
+    ] = _DEFAULT_KIND,
+    category: Annotated[
+        list[str] | None, typer.Option(help="Column whose numbers are names of categories; may be repeated.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
     test_share: Annotated[
         float, typer.Option(min=0.01, max=0.9, help="Share of rows held out for the report.")
     ] = _DEFAULT.test_share,
     use_all: Annotated[
-        bool, typer.Option("--use-all", help="Learn the rows held out as well, once they are predicted.")
+        bool, typer.Option("--use-all", help="Also learn the held-out rows, after they are predicted.")
     ] = _DEFAULT.use_all,
     compare: Annotated[
-        bool, typer.Option(help="Whether to fit other kinds of models to the same rows.")
+        bool, typer.Option(help="Fit scikit-learn's models to the same rows for comparison.")
     ] = _DEFAULT.compare,
     n_inducing: Annotated[
-        int, typer.Option(min=1, help="Inducing points of a Gaussian process.")
+        int, typer.Option(min=1, help="Number of inducing points (rows that stand for all) of a Gaussian process.")
     ] = _DEFAULT.n_inducing,
-    max_iter: Annotated[int, typer.Option(min=0, help="Iterations of its search.")] = _DEFAULT.max_iter,
+    max_iter: Annotated[
+        int, typer.Option(min=0, help="Largest number of iterations when a Gaussian process is fitted.")
+    ] = _DEFAULT.max_iter,
     like: Annotated[
-        Path | None, typer.Option(help="A model whose columns, kernel and inducing points to take; for 'merge'.")
+        Path | None, typer.Option(help="Model to take columns, kernel and inducing points from; needed for 'merge'.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there already.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
     seed: Annotated[
-        int, typer.Option(min=0, help="Of the rows held out, and of all else left to chance.")
+        int, typer.Option(min=0, help="Seed that fixes all randomness in 'fit'; the other commands are deterministic.")
     ] = _DEFAULT.seed,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train on a table, hold out a part of it, report, and save.
+    """Fit a model to a table, score it on held-out rows, and save model and report.
 
-    Numbers, categories, truth values, dates and missing cells are seen from the cells. Accuracy, NLL, ECE and Brier
-    score are of rows held out, beside other models on the same rows. A folder gets model.safetensors and report.html.
+    Columns may hold numbers, categories, truth values or dates, with missing cells; the kind is detected. The scores
+    are accuracy, NLL (negative log-likelihood), ECE (expected calibration error) and Brier score on held-out rows,
+    compared with scikit-learn's models. The model folder gets model.safetensors and report.html.
 
     [bold]Examples[/bold]
 
@@ -72,16 +83,16 @@ def fit(
     zcat clicks.csv.gz | gaussify fit - -t clicked --model linear --out clicks-model --json
     """
     if target is None and like is None:
-        raise InvalidArgumentError("gaussify fit needs --target COLUMN: which column holds the labels?")
-    tables = tables_for("fit")
+        raise InvalidArgumentError("gaussify fit needs --target COLUMN, the column that holds the labels.")
+    check_installed("fit")
     folder = out if out is not None else _default_folder(table)
-    _check_is_free(folder, tables, overwrite)
+    _check_is_free(folder, overwrite)
     base = None if like is None else tables.TableModel.load(like)
     if base is not None and target not in (None, base.target):
-        raise InvalidArgumentError(f"The model in {like} predicts {base.target!r}; leave --target out.")
+        raise InvalidArgumentError(f"The model in {like} predicts {base.target!r}; leave out --target.")
     if base is not None and (model is not _DEFAULT_KIND or category or ignore):
         raise InvalidArgumentError(
-            "--like takes columns and the kind from its model; leave out --model, --category, --ignore."
+            "--like takes columns and kind from that model; leave out --model, --category and --ignore."
         )
     options = FitOptions(
         model=model,
@@ -100,31 +111,36 @@ def fit(
     with show_progress(quiet=as_json) as report:
         report("read", 0.0)
         rows = tables.read_table(table)
-        if base is None:
-            fitted = tables.fit_table(rows, target, options, source=source, report=report)
-        else:
+        if base is not None:
             fitted = tables.fit_like(base, rows, options, source=source, report=report)
+        else:
+            assert target is not None  # checked above
+            fitted = tables.fit_table(rows, target, options, source=source, report=report)
         report("report", 0.0)
         tables.save_fitted(fitted, folder, source)
-    _print_fitted(tables, fitted, folder, as_json=as_json, verbose=verbose)
+    _print_fitted(fitted, folder, as_json=as_json, verbose=verbose)
 
 
 @app.command()
 def predict(
     model: Model,
     table: Table,
-    out: Annotated[str, typer.Option("--out", "-o", help="CSV, TSV or Parquet by its ending; - prints CSV.")] = "-",
-    keep: Annotated[list[str] | None, typer.Option(help="A column of the table to keep; may be repeated.")] = None,
-    keep_all: Annotated[bool, typer.Option("--keep-all", help="Keep all columns of the table.")] = False,
+    out: Annotated[
+        str, typer.Option("--out", "-o", help="CSV, TSV or Parquet file, by its extension; - prints CSV.")
+    ] = "-",
+    keep: Annotated[
+        list[str] | None, typer.Option(help="Column of the table to copy to the output; may be repeated.")
+    ] = None,
+    keep_all: Annotated[bool, typer.Option("--keep-all", help="Copy all columns of the table.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print rows as JSON, one a line; with --out, what was written.")
+        bool, typer.Option("--json", help="Print one JSON object per row; with --out, a summary.")
     ] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Predict the rows of a table: label, its probability, uncertainty, and the probability of each class.
+    """Predict the rows of a table: label, probability, uncertainty, and the probability of each class.
 
-    entropy is that of the predicted probabilities, in nats; epistemic is the part of it that more rows could remove.
-    Rows are read and written a batch at a time, so that a table may be larger than memory.
+    The column 'entropy' is the entropy of the predicted probabilities in nats; 'epistemic' is the part of it that more
+    training rows could remove. Rows are read and written in batches, so the table may be larger than memory.
 
     [bold]Examples[/bold]
 
@@ -136,7 +152,7 @@ def predict(
 
     gaussify predict penguins-model new.csv --json
     """
-    tables = tables_for("predict")
+    check_installed("predict")
     loaded = tables.TableModel.load(model)
     prints_json = as_json and out == tables.STANDARD_STREAM
     n_rows, new = 0, Counter[str]()
@@ -145,7 +161,7 @@ def predict(
         for name in kept:
             tables.require_column(name, reader.names)
 
-        def predictions() -> Iterator[Any]:
+        def predictions() -> Iterator["pyarrow.RecordBatch"]:
             nonlocal n_rows
             for batch in tables.split_batches(_count(reader.batches, report), len(loaded.classes)):
                 yield tables.predict_rows(loaded, batch, kept)
@@ -160,26 +176,27 @@ def predict(
             for batch in chain([first], rows):
                 writer.write_batch(batch)
     for name, count in new.items():
-        typer.echo(f"Column {name!r}: {count:,} cells have a level that training did not know.", err=True)
+        typer.echo(f"Column {name!r}: {count:,} cells have a level that was not in training.", err=True)
     if as_json and not prints_json:
         print_json({"out": out, "n_rows": n_rows, "new_levels": dict(new)})
     elif verbose:
-        typer.echo(f"{n_rows:,} rows predicted by a model that has learnt {loaded.n_rows:,}.", err=True)
+        typer.echo(f"{n_rows:,} rows predicted; the model has learnt {loaded.n_rows:,} rows.", err=True)
 
 
 @app.command()
 def update(model: Model, table: Table, as_json: Json = False, verbose: Verbose = False) -> None:
-    """Learn the rows of a table as well, in closed form.
+    """Add the rows of a table to a model, in closed form.
 
-    Columns, kernel and inducing points stay; alpha_eps and temperature of a linear model are those that suit all rows.
-    Classes may be new. The model on disk is the old one until the new is complete; two updates of it wait for each
-    other. report.html stays that of the fit.
+    Columns, kernel and inducing points do not change. A linear model chooses alpha_eps (the prior behind a label) and
+    temperature again, from all rows. New classes are allowed. An interrupted update leaves the old model, and two
+    updates at once run one after the other. report.html does not change.
 
     [bold]Examples[/bold]
 
     gaussify update penguins-model more.csv
     """
-    tables, source = tables_for("update"), _source(table)
+    check_installed("update")
+    source = _source(table)
     with only_one(model):
         loaded = tables.TableModel.load(model)
         before = len(loaded.classes)
@@ -194,20 +211,20 @@ def update(model: Model, table: Table, as_json: Json = False, verbose: Verbose =
         return
     n_new = len(loaded.classes) - before
     more = f", {n_new} new {'class' if n_new == 1 else 'classes'}" if n_new else ""
-    typer.echo(f"{n_rows:,} rows learnt{more}; {loaded.n_rows:,} in all.")
+    typer.echo(f"{n_rows:,} rows learnt{more}; {loaded.n_rows:,} in total.")
     if verbose:
         print_facts(tables.describe(loaded))
     if loaded.scores:
         typer.echo(
-            f"{tables.REPORT_FILE} does not know of the {loaded.n_rows_since_fit:,} rows learnt since the fit; "
-            "'gaussify evaluate' judges the model as it is.",
+            f"{tables.REPORT_FILE} does not include the {loaded.n_rows_since_fit:,} rows learnt since the fit; "
+            "'gaussify evaluate' scores the current model.",
             err=True,
         )
 
 
 @app.command()
 def evaluate(model: Model, table: Table, as_json: Json = False, verbose: Verbose = False) -> None:
-    """Compare predictions with the labels of a table: accuracy, NLL, ECE and Brier score.
+    """Score a model on a table with labels: accuracy, NLL, ECE and Brier score.
 
     [bold]Examples[/bold]
 
@@ -215,7 +232,7 @@ def evaluate(model: Model, table: Table, as_json: Json = False, verbose: Verbose
 
     gaussify evaluate penguins-model test.csv --json
     """
-    tables = tables_for("evaluate")
+    check_installed("evaluate")
     loaded = tables.TableModel.load(model)
     with tables.open_table(table) as reader, show_progress(quiet=as_json) as report:
         tables.require_column(loaded.target, reader.names, because="which holds the labels")
@@ -232,14 +249,16 @@ def evaluate(model: Model, table: Table, as_json: Json = False, verbose: Verbose
 
 @app.command()
 def merge(
-    first: Annotated[Path, typer.Argument(help="A model folder.")],
-    second: Annotated[Path, typer.Argument(help="Another, fitted with --like the first, to other rows.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the model that has learnt both.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there already.")] = False,
+    first: Annotated[Path, typer.Argument(help="Model folder.")],
+    second: Annotated[Path, typer.Argument(help="Folder of a model that was fitted to other rows with --like FIRST.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the merged model to.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Merge two models into the one that has learnt the rows of both.
+    """Merge two models into one that has learnt the rows of both.
+
+    The second model must have the columns, kernel and inducing points of the first: fit it with --like.
 
     [bold]Examples[/bold]
 
@@ -249,26 +268,26 @@ def merge(
 
     gaussify merge north-model south-model --out both-model
     """
-    tables = tables_for("merge")
-    _check_is_free(out, tables, overwrite)
-    merged, other = (tables.TableModel.load(own) for own in (first, second))
-    first_sources, second_sources = ({own.source for own in part.history} for part in (merged, other))
+    check_installed("merge")
+    _check_is_free(out, overwrite)
+    merged, other = (tables.TableModel.load(folder) for folder in (first, second))
+    first_sources, second_sources = ({entry.source for entry in part.history} for part in (merged, other))
     merged.merge(other)
     for source in sorted(first_sources & second_sources - {_STDIN}):
-        print_note(f"Both models have learnt rows of a table named {source}; rows that are in both count twice.")
-    (out / tables.REPORT_FILE).unlink(missing_ok=True)  # of the model that is replaced
+        print_note(f"Both models have learnt rows of a table named {source}; a row in both counts twice.")
+    (out / tables.REPORT_FILE).unlink(missing_ok=True)  # it describes the model that is replaced
     merged.save(out)
     if as_json:
         print_json({"model": str(out), "n_rows": merged.n_rows, "classes": merged.classes.tolist()})
         return
-    typer.echo(f"{merged.n_rows:,} rows in all; saved in {out}.")
+    typer.echo(f"{merged.n_rows:,} rows in total; saved in {out}.")
     if verbose:
         print_facts(tables.describe(merged))
 
 
 @app.command()
 def info(model: Model, as_json: Json = False, verbose: Verbose = False) -> None:
-    """Tell what a model predicts, from which columns, and what it has learnt.
+    """Print what a model predicts, from which columns, and which rows it has learnt.
 
     [bold]Examples[/bold]
 
@@ -276,7 +295,7 @@ def info(model: Model, as_json: Json = False, verbose: Verbose = False) -> None:
 
     gaussify info penguins-model --json
     """
-    tables = tables_for("info")
+    check_installed("info")
     loaded = tables.TableModel.load(model)
     facts = tables.describe(loaded)
     if as_json:
@@ -285,19 +304,19 @@ def info(model: Model, as_json: Json = False, verbose: Verbose = False) -> None:
             "classes": loaded.classes.tolist(),
             "learnt": facts,
             "columns": loaded.encoder.packed(),
-            "history": [{"source": own.source, "n_rows": own.n_rows} for own in loaded.history],
+            "history": [{"source": entry.source, "n_rows": entry.n_rows} for entry in loaded.history],
             "scores": loaded.scores,
             "n_rows_since_report": loaded.n_rows_since_fit,
         }
         print_json(answer)
         return
     facts["classes"] = ", ".join(loaded.classes[:20].tolist()) + (", ..." if len(loaded.classes) > 20 else "")
-    facts["learnt from"] = ", ".join(f"{own.source} ({own.n_rows:,} rows)" for own in loaded.history)
-    if own := loaded.scores.get("gaussify"):
-        (row,) = tables.tabulate_scores([tables.Score(**own)])
-        facts["rows held out by fit"] = ", ".join(f"{name} {row[name]:.4g}" for name in ("accuracy", "NLL", "ECE"))
+    facts["learnt from"] = ", ".join(f"{entry.source} ({entry.n_rows:,} rows)" for entry in loaded.history)
+    if score := loaded.scores.get("gaussify"):
+        (row,) = tables.tabulate_scores([tables.Score(**score)])
+        facts["scores on held-out rows"] = ", ".join(f"{name} {row[name]:.4g}" for name in ("accuracy", "NLL", "ECE"))
     if loaded.n_rows_since_fit:
-        facts["learnt since these scores and the report"] = f"{loaded.n_rows_since_fit:,} rows"
+        facts["rows learnt since the report"] = f"{loaded.n_rows_since_fit:,}"
     print_facts(facts)
     columns = loaded.encoder.columns_
     shown = columns if verbose else columns[:30]
@@ -306,32 +325,29 @@ def info(model: Model, as_json: Json = False, verbose: Verbose = False) -> None:
         typer.echo(f"{len(columns) - len(shown)} more columns with --verbose.", err=True)
 
 
-def tables_for(command: str) -> Any:
-    """The package of tables, or what to install for it."""
+def check_installed(command: str) -> None:
+    """Raise an error that says what to install if a package for tables is missing."""
     for module in _NEEDED:
         import_optional(module, extra="table", needed_by=f"gaussify {command}")
-    import gaussify.tables
-
-    return gaussify.tables
 
 
 def _default_folder(table: str) -> Path:
     if table == "-":
-        raise InvalidArgumentError("gaussify fit needs --out FOLDER where the table comes from standard input.")
+        raise InvalidArgumentError("gaussify fit needs --out FOLDER if the table comes from standard input.")
     path = Path(table)
     return path.with_name(f"{path.name.split('.')[0] or 'table'}-model")
 
 
 class _JsonLines:
-    """Prints rows as JSON, one a line."""
+    """A writer that prints one JSON object per row."""
 
-    def write_batch(self, batch: Any) -> None:
-        """Print a batch."""
+    def write_batch(self, batch: "pyarrow.RecordBatch") -> None:
+        """Print the rows of a batch."""
         for row in batch.to_pylist():
             print_json(row, indent=None)
 
 
-def _print_fitted(tables: Any, fitted: Any, folder: Path, *, as_json: bool, verbose: bool) -> None:
+def _print_fitted(fitted: "tables.FittedTable", folder: Path, *, as_json: bool, verbose: bool) -> None:
     model, facts = fitted.model, tables.describe(fitted.model)
     if as_json:
         answer = {
@@ -357,37 +373,39 @@ def _print_fitted(tables: Any, fitted: Any, folder: Path, *, as_json: bool, verb
         print_note(fitted.caution)
     left_out = [column.name for column in model.encoder.columns_ if not column.features()]
     if left_out:
-        typer.echo(f"Columns left out: {', '.join(left_out)} (the report says why).", err=True)
-    more = ", then learnt as well" if fitted.learnt_all else ""
+        typer.echo(f"Columns left out: {', '.join(left_out)}; the report gives the reasons.", err=True)
+    more = " and then also learnt" if fitted.learnt_all else ""
     n_held_out = len(fitted.held_out.labels)
-    typer.echo(f"{facts['model']}; {fitted.n_train:,} rows learnt, {n_held_out:,} held out{more}.", err=True)
-    typer.echo(f"Saved in {folder}; look at {folder / tables.REPORT_FILE}.", err=True)
+    typer.echo(f"Model: {facts['model']}; {fitted.n_train:,} rows learnt, {n_held_out:,} held out{more}.", err=True)
+    typer.echo(f"Saved in {folder}; open {folder / tables.REPORT_FILE} in a browser.", err=True)
 
 
-def _print_columns(columns: list[Any]) -> None:
-    print_table([{"column": own.name, "holds": str(own.kind), "": own.describe()} for own in columns])
+def _print_columns(columns: list["tables.Column"]) -> None:
+    print_table([{"column": column.name, "holds": str(column.kind), "": column.describe()} for column in columns])
 
 
-def _check_is_free(folder: Path, tables: Any, overwrite: bool) -> None:
+def _check_is_free(folder: Path, overwrite: bool) -> None:
     if (folder / tables.MODEL_FILE).exists() and not overwrite:
-        raise InvalidArgumentError(f"There is a model in {folder} already; add --overwrite, or choose another --out.")
+        raise InvalidArgumentError(f"There is already a model in {folder}; add --overwrite, or choose another --out.")
 
 
 def _source(table: str) -> str:
     return _STDIN if table == "-" else Path(table).name
 
 
-def _note_known(model: Any, source: str) -> None:
-    """Tell that rows may count twice: a file of that name was learnt before."""
-    n_rows = sum(own.n_rows for own in model.history if own.source == source)
+def _note_known(model: "tables.TableModel", source: str) -> None:
+    """Print a note if the model has learnt a file of that name before."""
+    n_rows = sum(entry.n_rows for entry in model.history if entry.source == source)
     if n_rows and source != _STDIN:
         print_note(
-            f"{n_rows:,} rows of a table named {source} were learnt before; rows that are learnt twice count twice."
+            f"The model has already learnt {n_rows:,} rows of a table named {source}; a row learnt twice counts twice."
         )
 
 
-def _count(batches: Iterable[Any], report: Callable[[str, float], None]) -> Iterator[Any]:
-    """Pass batches on, and tell how many rows they had."""
+def _count(
+    batches: Iterable["pyarrow.RecordBatch"], report: Callable[[str, float], None]
+) -> Iterator["pyarrow.RecordBatch"]:
+    """Yield the batches, and report the number of rows so far."""
     n_rows = 0
     for batch in batches:
         yield batch

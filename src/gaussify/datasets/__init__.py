@@ -1,4 +1,8 @@
-"""Data sets by name, checked and cached, and data drawn at random."""
+"""Data sets by name, checked and cached, and artificial data.
+
+Read ``_load.py`` first: ``load`` knows every name. ``_files.py`` finds, downloads and checks files, which
+``_tables.py``, ``_images.py`` and ``_text.py`` parse. ``_generators.py`` draws artificial data.
+"""
 
 from gaussify.datasets._files import DatasetError, cache_folder
 from gaussify.datasets._generators import Drift, make_drifting_stream, make_four_classes

@@ -1,4 +1,4 @@
-"""Where files are looked for, and how they are checked on reading and written whole."""
+"""Files of data sets: the folders that are searched, downloads and checksums."""
 
 import gzip
 import hashlib
@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from gaussify._atomic import replacing
 from gaussify.exceptions import GaussifyError
 
 Content = TypeVar("Content")
 
-_TIMEOUT = 60.0  # seconds without an answer
+_TIMEOUT = 60.0  # seconds
 
 
 class DatasetError(GaussifyError, OSError):
@@ -28,10 +29,10 @@ class DatasetError(GaussifyError, OSError):
 
 
 def cache_folder() -> Path:
-    """Return the folder for what gaussify downloads or computes once; it need not be there yet.
+    """Return the folder where gaussify keeps downloads and cached results; it may not exist yet.
 
-    It is named by the environment variable ``GAUSSIFY_CACHE``; without it, it is ``gaussify`` in ``XDG_CACHE_HOME``,
-    and without that in ``~/.cache``.
+    The environment variable ``GAUSSIFY_CACHE`` names it. Without this variable it is the folder ``gaussify`` in
+    ``XDG_CACHE_HOME``, by default in ``~/.cache``.
 
     Examples
     --------
@@ -44,13 +45,13 @@ def cache_folder() -> Path:
 
 
 def search_folders() -> list[Path]:
-    """Return the folders in which a file is looked for: that named by ``GAUSSIFY_DATA``, and the cache."""
+    """Return the folders that are searched for files: the one that ``GAUSSIFY_DATA`` names, then the cache."""
     named = os.environ.get("GAUSSIFY_DATA")
     return [Path(named).expanduser().absolute(), cache_folder()] if named else [cache_folder()]
 
 
 def find(file: str, *, elsewhere: Sequence[Path] = ()) -> Path | None:
-    """Return the path of a file in the search folders, or in those of its kind alone; None where there is none."""
+    """Return the path of a file in the search folders, or of its name in the folders ``elsewhere``; None if missing."""
     candidates = [folder / file for folder in search_folders()] + [folder / Path(file).name for folder in elsewhere]
     return next((path for path in candidates if path.is_file()), None)
 
@@ -64,20 +65,20 @@ def obtain(
     fetch: Callable[[], bytes] | None,
     elsewhere: Sequence[Path] = (),
 ) -> Content:
-    """Return what ``parse`` makes of a file: found, or fetched and then kept in the cache.
+    """Return the parsed content of a file, which is found, or else downloaded and then kept in the cache.
 
     Parameters
     ----------
     dataset, file
-        The name of the data set, and the path of the file in any of the search folders.
+        Name of the data set, and path of the file relative to a search folder.
     parse
-        From the content and a name for messages, what is wanted; it refuses content that is not right.
+        Function from the content and a name for messages to the result. It raises an error for wrong content.
     remedy
-        What to do where the file is missing.
+        Advice for the error message if the file is missing.
     fetch
-        Downloads the content; None where that is not possible or not wanted.
+        Function that downloads the content; None if that is not possible or not wanted.
     elsewhere
-        Further folders that may hold the file.
+        More folders that may hold the file.
     """
     path = find(file, elsewhere=elsewhere)
     if path is not None:
@@ -97,13 +98,13 @@ def obtain(
 
 
 def download(url: str) -> bytes:
-    """Return what an address holds; any error is an :class:`OSError`."""
+    """Return the content of an address; every error is an :class:`OSError`."""
     with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
         return bytes(answer.read())
 
 
 def unpack(content: bytes, *, name: str, suffix: str) -> bytes:
-    """Return what a file holds that ends in ``.gz`` or ``.xz``.
+    """Return the uncompressed content of a file that ends in ``.gz`` or ``.xz``.
 
     Examples
     --------
@@ -117,27 +118,20 @@ def unpack(content: bytes, *, name: str, suffix: str) -> bytes:
 
 
 def check_sha256(content: bytes, expected: str, *, name: str) -> None:
-    """Refuse content of another checksum."""
+    """Raise an error if content has another checksum."""
     if (found := hashlib.sha256(content).hexdigest()) != expected:
         raise damaged(name, f"its SHA-256 checksum begins with {found[:12]}, not {expected[:12]}")
 
 
 def damaged(name: str, reason: str) -> DatasetError:
-    """Return the error for a file that is not what it should be."""
+    """Return the error for a file with wrong content."""
     return DatasetError(
-        f"{name} is truncated or not the right file: {reason}; remove it if it was kept, and fetch it anew."
+        f"{name} is truncated or not the right file: {reason}; remove it if it was kept, and download it again."
     )
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, and the folders above it, such that either the old or the new content is there."""
+    """Write a file atomically, and create the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(content)

@@ -1,17 +1,23 @@
-"""Data drawn at random: streams whose law changes, and four classes in the plane."""
+"""Artificial data: streams whose distribution changes, and four classes in the plane."""
 
 from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
 
+from gaussify._typing import no_type_check
 from gaussify._validation import check_count, check_option
 
-_LOGIT_STD = 4.0  # the best guess is then right for about six of seven rows of three classes
+_LOGIT_STD = 4.0  # with three classes, the best classifier is then right for about six of seven rows
+
+
+DriftName = Literal["none", "abrupt", "gradual"]
+"""Names of the members of :class:`Drift`."""
 
 
 class Drift(StrEnum):
-    """How the law of a stream changes.
+    """How the dependence of labels on features changes in a stream.
 
     Examples
     --------
@@ -20,37 +26,38 @@ class Drift(StrEnum):
     """
 
     NONE = "none"
-    """One law throughout."""
+    """The same weights for all rows."""
     ABRUPT = "abrupt"
-    """One law for the first half of the rows, another for the second."""
+    """One matrix of weights for the first half of the rows, another for the second."""
     GRADUAL = "gradual"
-    """The first law is turned into the second, by the same angle in every row."""
+    """The first matrix of weights turns into the second, by the same angle in every row."""
 
 
+@no_type_check
 def make_drifting_stream(
     n: int,
     n_features: int = 10,
     n_classes: int = 3,
-    drift: str = "abrupt",
+    drift: DriftName | Drift = "abrupt",
     random_state: int | np.random.Generator | None = None,
 ) -> tuple[Float[np.ndarray, "n d"], Int64[np.ndarray, " n"]]:
-    r"""Return rows in the order of time, and labels whose dependence on the rows drifts.
+    r"""Return rows in the order of time, and labels whose dependence on the features drifts.
 
     Features are standard normal. With two random weight matrices, labels follow
 
     .. math:: y_t \sim \mathrm{softmax}(W_t x_t), \qquad W_t = \cos(\theta_t) W_0 + \sin(\theta_t) W_1,
 
-    where the angle stays 0 without drift, is 0 in the first half and :math:`\pi/2` in the second for abrupt drift, and
-    grows from 0 to :math:`\pi/2` evenly for gradual drift. The logits have the same variance at any time.
+    Without drift the angle is always 0. With abrupt drift it is 0 in the first half and :math:`\pi/2` in the second,
+    and with gradual drift it grows evenly from 0 to :math:`\pi/2`. The logits have the same variance at all times.
 
     Parameters
     ----------
-    n, n_features, n_classes
-        Sizes.
-    drift
-        One of :class:`Drift`.
-    random_state
-        A seed, or a generator of NumPy.
+    n, n_features, n_classes : int
+        Numbers of rows, features and classes.
+    drift : {"none", "abrupt", "gradual"}
+        How the weights change, see :class:`Drift`.
+    random_state : int, numpy.random.Generator or None
+        Seed, or generator that is used.
 
     Examples
     --------
@@ -71,7 +78,7 @@ def make_drifting_stream(
     angle = 0.5 * np.pi * turned.astype(np.float64)
     before, after = (X @ w.T for w in weights)  # (n, c)
     logits = np.cos(angle)[:, None] * before + np.sin(angle)[:, None] * after
-    return X, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)  # Gumbel noise draws from the softmax
+    return X, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)  # with Gumbel noise, a draw from the softmax
 
 
 def make_four_classes(
@@ -79,15 +86,15 @@ def make_four_classes(
 ) -> tuple[Float[np.ndarray, "n 2"], Int64[np.ndarray, " n"]]:
     """Return points in the plane and their classes: four overlapping ellipses around the origin.
 
-    The ellipse of class k is that of class 0 turned by k right angles. Rows are shuffled, and the classes differ by at
-    most one row in size.
+    The ellipse of class k is that of class 0, rotated by k right angles. Rows are shuffled. The sizes of classes differ
+    by at most one.
 
     Parameters
     ----------
-    n
+    n : int
         Number of rows.
-    random_state
-        A seed, or a generator of NumPy.
+    random_state : int, numpy.random.Generator or None
+        Seed, or generator that is used.
 
     Examples
     --------

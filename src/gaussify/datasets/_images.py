@@ -1,4 +1,4 @@
-"""MNIST and FashionMNIST (idx files), CIFAR-10, CIFAR-100 and SVHN."""
+"""Images: MNIST and FashionMNIST (idx files), CIFAR-10, CIFAR-100 and SVHN."""
 
 import io
 import math
@@ -23,8 +23,8 @@ class Images(NamedTuple):
     y_test: Int64[np.ndarray, " m"]
 
 
-# In the order of the fields of Images. The checksums are of what the gzip files hold, for those of different
-# distributors differ in their headers.
+# In the order of the fields of Images. The checksums are those of the uncompressed files, as gzip headers differ
+# between distributors.
 IDX_SHA256 = {
     "mnist": {
         "train-images-idx3-ubyte.gz": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -41,7 +41,7 @@ IDX_SHA256 = {
 }
 IDX_URL = {
     "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    "fashion-mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",  # its own site; checksummed
+    "fashion-mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",  # without https; checksummed
 }
 # Where Debian's package dataset-fashion-mnist installs its files.
 IDX_ELSEWHERE = {"mnist": [], "fashion-mnist": [Path("/usr/share/datasets/fashion-mnist")]}
@@ -69,7 +69,7 @@ SVHN_SHA256 = {
     "svhn/train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
     "svhn/test_32x32.mat": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
 }
-_SVHN_URL = "http://ufldl.stanford.edu/housenumbers/"  # its own site; checksummed
+_SVHN_URL = "http://ufldl.stanford.edu/housenumbers/"  # without https; checksummed
 
 
 def load_idx(dataset: str, *, may_download: bool) -> Images:
@@ -108,15 +108,15 @@ def parse_idx(content: bytes, *, name: str) -> Shaped[np.ndarray, "..."]:
     start = 4 + 4 * content[3]
     shape = struct.unpack(f">{content[3]}I", content[4:start]) if len(content) >= start else None
     if shape is None or len(content) != start + math.prod(shape):
-        raise damaged(name, f"it has {len(content)} bytes, and its header speaks of {shape or 'more'}")
+        raise damaged(name, f"it has {len(content)} bytes, and its header announces {shape or 'more'}")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape).copy()
 
 
 def load_cifar10(*, may_download: bool) -> Images:
     """Return CIFAR-10, images of 32 × 32 pixels and three channels.
 
-    Where the subset of 20 000 training images is at hand, these; otherwise all 50 000, from the archive of the data
-    set's own site.
+    If the file with a subset of 20 000 training images is found, these are returned. Otherwise all 50 000 come from the
+    archive on the authors' site.
     """
     if find(_CIFAR10_SUBSET["X_train"]) is not None:
         return _load_cifar10_subset()
@@ -152,7 +152,7 @@ def _load_cifar10_subset() -> Images:
 def parse_cifar10_archive(content: bytes) -> Images:
     """Return the images and labels of the binary version of CIFAR-10.
 
-    Each of its six files is a row of records: a label, and the red, the green and the blue pixels.
+    Each of its six files is a list of records: a label, then red, green and blue pixels.
     """
     files = _files_of_archive(content)
     train = b"".join(files[f"data_batch_{number}.bin"] for number in range(1, 6))
@@ -177,7 +177,7 @@ def load_cifar100(*, may_download: bool) -> tuple[Images, tuple[str, ...]]:
 
 
 def parse_cifar100_archive(content: bytes) -> tuple[Images, tuple[str, ...]]:
-    """Return the images and labels of the binary version of CIFAR-100, whose records have a coarse label before."""
+    """Return images, fine labels and class names of the binary CIFAR-100; its records begin with a coarse label."""
     files = _files_of_archive(content)
     names = tuple(files["fine_label_names.txt"].decode().split())
     train, test = (_split_records(files[name], n_labels=2) for name in ("train.bin", "test.bin"))
@@ -191,14 +191,14 @@ def _files_of_archive(content: bytes) -> dict[str, bytes]:
 
 
 def _split_records(content: bytes, *, n_labels: int) -> tuple[UInt8[np.ndarray, "n 32 32 3"], Int64[np.ndarray, " n"]]:
-    """Return images, and the last of the labels before each."""
+    """Return the images of records, and the last of the labels that precede each image."""
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, n_labels + 3072)
     images = records[:, n_labels:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images), records[:, n_labels - 1].astype(np.int64)
 
 
 def load_svhn(*, may_download: bool) -> Images:
-    """Return SVHN, house numbers cut to 32 × 32 pixels around one digit."""
+    """Return SVHN, house numbers cropped to 32 × 32 pixels around one digit."""
 
     def part(file: str) -> tuple[np.ndarray, np.ndarray]:
         def parse(content: bytes, source: str) -> tuple[np.ndarray, np.ndarray]:
@@ -218,7 +218,7 @@ def load_svhn(*, may_download: bool) -> Images:
 
 
 def parse_svhn(content: bytes) -> tuple[UInt8[np.ndarray, "n 32 32 3"], Int64[np.ndarray, " n"]]:
-    """Return the images of a MATLAB file, where they are along the last axis, and their digits, where 0 is a 10."""
+    """Return the images of a MATLAB file, where the last axis counts them, and their digits, where 10 means 0."""
     from scipy.io import loadmat
 
     arrays = loadmat(io.BytesIO(content))

@@ -1,17 +1,35 @@
-"""Data sets by name."""
+"""``load``, which returns a data set by its name."""
 
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, Shaped
 
+from gaussify._typing import no_type_check
 from gaussify._validation import check_option
-from gaussify.datasets._images import load_cifar10, load_cifar100, load_idx, load_svhn
+from gaussify.datasets._images import Images, load_cifar10, load_cifar100, load_idx, load_svhn
 from gaussify.datasets._tables import TABLES, load_table
-from gaussify.datasets._text import load_imdb
+from gaussify.datasets._text import Reviews, load_imdb
+
+DatasetOption = Literal[
+    "mnist",
+    "fashion-mnist",
+    "cifar10",
+    "cifar100",
+    "svhn",
+    "letter",
+    "magic",
+    "htru2",
+    "eeg",
+    "drive",
+    "ionosphere",
+    "imdb",
+    "imdb-minilm",
+]
+"""Names of the members of :class:`DatasetName`."""
 
 
 class DatasetName(StrEnum):
@@ -28,13 +46,13 @@ class DatasetName(StrEnum):
     FASHION_MNIST = "fashion-mnist"
     """Articles of clothing, 60 000 and 10 000 images of 28 × 28 pixels, 10 classes."""
     CIFAR10 = "cifar10"
-    """Photographs, 50 000 (or the 20 000 at hand) and 10 000 images of 32 × 32 pixels, 10 classes."""
+    """Photographs, 50 000 (or a subset of 20 000) and 10 000 images of 32 × 32 pixels, 10 classes."""
     CIFAR100 = "cifar100"
     """Photographs, 50 000 and 10 000 images of 32 × 32 pixels, 100 classes."""
     SVHN = "svhn"
     """Digits of house numbers, 73 257 and 26 032 images of 32 × 32 pixels, 10 classes."""
     LETTER = "letter"
-    """Letters of many fonts, 20 000 rows, 16 features, 26 classes."""
+    """Letters in many fonts, 20 000 rows, 16 features, 26 classes."""
     MAGIC = "magic"
     """Gamma rays against hadrons in a telescope, 19 020 rows, 10 features, 2 classes; sorted by class."""
     HTRU2 = "htru2"
@@ -52,10 +70,10 @@ class DatasetName(StrEnum):
 
 
 class Dataset(NamedTuple):
-    """Rows and labels as NumPy arrays, and what to cite.
+    """Rows and labels as NumPy arrays, with citation and licence.
 
-    Nothing is scaled, shuffled or cleaned. Where a data set has no split of its own, ``X_train`` and ``y_train`` hold
-    all rows, and ``X_test`` and ``y_test`` are None.
+    Nothing is scaled, shuffled or cleaned. If a data set has no split into training and test rows, ``X_train`` and
+    ``y_train`` hold all rows, and ``X_test`` and ``y_test`` are None.
 
     Examples
     --------
@@ -88,7 +106,7 @@ _CLASSES = {
     "svhn": _DIGITS,
     "imdb": ("negative", "positive"),
 }
-# As commonly stated for the original.
+# Citation and licence, as commonly stated for the original.
 _CITATIONS = {
     "mnist": ("Y. LeCun, C. Cortes, C. Burges, The MNIST database of handwritten digits, 1998", "CC BY-SA 3.0"),
     "fashion-mnist": ("H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST, arXiv:1708.07747, 2017", "MIT"),
@@ -113,7 +131,7 @@ _CITATIONS = {
         "none stated for the reviews; weights Apache-2.0",
     ),
 }
-_Read = Callable[..., tuple[Any, Any, Any, Any]]
+_Read = Callable[..., Images | Reviews]
 _READ: dict[str, _Read] = {
     "cifar10": load_cifar10,
     "svhn": load_svhn,
@@ -121,26 +139,27 @@ _READ: dict[str, _Read] = {
 }
 
 
-def load(name: str, *, download: bool = True) -> Dataset:
+@no_type_check
+def load(name: DatasetOption | str, *, download: bool = True) -> Dataset:
     """Return a data set by its name, one of :class:`DatasetName`.
 
-    A file is looked for in the folder that the environment variable ``GAUSSIFY_DATA`` names, then in the cache
-    (:func:`cache_folder`), and at last downloaded from the data set's own site or from OpenML, where that is possible,
-    and kept in the cache. FashionMNIST is also found where Debian's package ``dataset-fashion-mnist`` installs it.
-    Every file is checked: idx files by the checksum of what they hold, tables by that of their sorted rows, since
+    Files are searched for in the folder that the environment variable ``GAUSSIFY_DATA`` names, then in the cache
+    (:func:`cache_folder`). If possible, a missing file is downloaded from the authors' site or from OpenML, and kept in
+    the cache. FashionMNIST is also found where Debian's package ``dataset-fashion-mnist`` installs it. Every file is
+    checked by a checksum: idx files by that of their uncompressed content, tables by that of their sorted rows, as
     distributors differ in compression and in the order of rows.
 
     Parameters
     ----------
-    name
-        The data set.
-    download
-        Whether the network may be used.
+    name : str
+        Name of the data set, such as ``"mnist"``, ``"letter"`` or ``"imdb"``.
+    download : bool
+        Whether missing files may be downloaded.
 
     Raises
     ------
     DatasetError
-        If a file is missing, damaged or cannot be downloaded; the message says what was looked for, where, and the
+        If a file is missing, damaged or cannot be downloaded. The message names the file, the folders searched and a
         remedy.
 
     Examples
@@ -162,4 +181,5 @@ def load(name: str, *, download: bool = True) -> Dataset:
         images, class_names = load_cifar100(may_download=download)
         return Dataset(name, *images, class_names, citation, licence)
     read: _Read = _READ.get(name, partial(load_idx, name))
-    return Dataset(name, *read(may_download=download), _CLASSES[name], citation, licence)
+    rows = read(may_download=download)
+    return Dataset(name, rows.X_train, rows.y_train, rows.X_test, rows.y_test, _CLASSES[name], citation, licence)

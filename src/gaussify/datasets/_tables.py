@@ -1,4 +1,4 @@
-"""Data sets that are one table of numbers: those of the UCI repository, and features of movie reviews."""
+"""Data sets that are one table of numbers: from the UCI repository, and features of movie reviews."""
 
 import hashlib
 import io
@@ -14,7 +14,7 @@ from gaussify.datasets._files import damaged, obtain
 
 @dataclass(frozen=True)
 class Table:
-    """What is known of a table: its file, its checksum (see :func:`row_checksum`) and where it comes from."""
+    """A table's file, its checksum (see :func:`row_checksum`), its classes and its source."""
 
     file: str
     sha256: str
@@ -74,7 +74,7 @@ TABLES = {
 
 
 def load_table(dataset: str, *, may_download: bool) -> tuple[Float[np.ndarray, "n d"], Int64[np.ndarray, " n"]]:
-    """Return the rows and the labels."""
+    """Return rows and labels of a data set."""
     table = TABLES[dataset]
 
     def parse(content: bytes, source: str) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +95,7 @@ def load_table(dataset: str, *, may_download: bool) -> tuple[Float[np.ndarray, "
 
 
 def read_npz(content: bytes, *, name: str) -> tuple[Float[np.ndarray, "n d"], Int64[np.ndarray, " n"]]:
-    """Return the arrays ``X`` (as floats of at least 32 bits) and ``y`` of an npz file, which may not hold a pickle."""
+    """Return the arrays ``X`` (floats of at least 32 bits) and ``y`` of an npz file; pickles are not allowed."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             X, y = arrays["X"], arrays["y"]
@@ -107,7 +107,7 @@ def read_npz(content: bytes, *, name: str) -> tuple[Float[np.ndarray, "n d"], In
 
 
 def fetch_npz(openml_id: int) -> bytes:
-    """Return a table of OpenML as an npz file, its classes numbered in the order of their names."""
+    """Return a table from OpenML as an npz file, with classes numbered in the order of their names."""
     from sklearn.datasets import fetch_openml
 
     X, y = fetch_openml(data_id=openml_id, return_X_y=True, as_frame=False, parser="liac-arff", cache=False)
@@ -117,7 +117,7 @@ def fetch_npz(openml_id: int) -> bytes:
 
 
 def row_checksum(X: Float[np.ndarray, "n d"], y: Int64[np.ndarray, " n"]) -> str:
-    """Return the SHA-256 checksum of the sorted rows: distributors differ in file format and in the order of rows.
+    """Return the SHA-256 checksum of the sorted rows, as distributors differ in file format and order of rows.
 
     Examples
     --------
@@ -125,6 +125,6 @@ def row_checksum(X: Float[np.ndarray, "n d"], y: Int64[np.ndarray, " n"]) -> str
     >>> row_checksum(X, y) == row_checksum(X[::-1], y[::-1]) != row_checksum(X[::-1], y)
     True
     """
-    rows = np.column_stack([X, y]).astype("<f8") + 0.0  # a zero has no sign
+    rows = np.column_stack([X, y]).astype("<f8") + 0.0  # turns -0 into 0
     as_bytes: Shaped[np.ndarray, "n 1"] = np.ascontiguousarray(rows).view(f"V{8 * rows.shape[1]}")
     return hashlib.sha256(np.sort(as_bytes[:, 0]).tobytes()).hexdigest()

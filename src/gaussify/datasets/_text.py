@@ -1,4 +1,4 @@
-"""Movie reviews, as they were written."""
+"""Texts: the IMDB movie reviews."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ _URL = "https://ai.stanford.edu/~amaas/data/sentiment/"
 
 
 class Reviews(NamedTuple):
-    """Texts and whether they praise, for training and for testing."""
+    """Texts, and labels (1 is positive), for training and for testing."""
 
     X_train: Shaped[np.ndarray, " n"]
     y_train: Int64[np.ndarray, " n"]
@@ -29,7 +29,7 @@ class Reviews(NamedTuple):
 
 
 def load_imdb(*, may_download: bool) -> Reviews:
-    """Return the reviews: of one table where that is at hand, otherwise of the archive of the data set's own site."""
+    """Return the reviews, from a table in one file if it is found, otherwise from the archive on the authors' site."""
     file, read = (_TABLE, read_table) if find(_TABLE) is not None else (_ARCHIVE, read_archive)
 
     def parse(content: bytes, source: str) -> Reviews:
@@ -46,7 +46,7 @@ def load_imdb(*, may_download: bool) -> Reviews:
 
 
 def read_table(content: bytes) -> Reviews:
-    r"""Return the reviews of a packed table with the columns split, label and text.
+    r"""Return the reviews of a compressed table with the columns split, label and text.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def read_table(content: bytes) -> Reviews:
 
 
 def read_archive(content: bytes) -> Reviews:
-    """Return the reviews of an archive with a file for each, in the order of their names."""
+    """Return the reviews of an archive with one file for each review, in the order of file names."""
     rows = []
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         for member in archive:

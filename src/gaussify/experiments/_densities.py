@@ -19,7 +19,7 @@ from gaussify._numerics import softplus_moment
 from gaussify.experiments._densities_figures import DIVERGENCES, METHODS, draw
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record
-from gaussify.matching import match
+from gaussify.matching import MatchMethod, match
 
 Array = NDArray[np.float64]
 
@@ -152,7 +152,7 @@ def approximation(family: str, a: float, b: float, method: str) -> tuple[float, 
     """
     torch_family = {"gamma": Gamma, "beta": Beta}[family]
     parameters = torch.tensor([a, b], dtype=torch.float64)
-    normal: Normal = match(torch_family(parameters[0], parameters[1]), method)
+    normal: Normal = match(torch_family(parameters[0], parameters[1]), MatchMethod(method))
     return float(normal.mean), float(normal.variance)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gaussify.datasets import make_drifting_stream
+from gaussify.datasets import Drift, make_drifting_stream
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, Scalar
 from gaussify.linear import BayesianLogisticRegression
@@ -23,7 +23,11 @@ def _tasks(settings: Settings) -> list[Task]:
 def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     """Log-loss of each block before it is learnt."""
     X, y = make_drifting_stream(
-        settings["n_rows"], n_features=10, n_classes=4, drift=str(task["drift"]), random_state=int(str(task["stream"]))
+        settings["n_rows"],
+        n_features=10,
+        n_classes=4,
+        drift=Drift(str(task["drift"])),
+        random_state=int(str(task["stream"])),
     )
     model = BayesianLogisticRegression(forgetting=float(str(task["forgetting"])))
     records: list[Record] = []

@@ -20,7 +20,7 @@ from torch import Tensor
 from gaussify.experiments._gpc_uci import load_rows
 from gaussify.experiments._registry import Experiment, Settings, Task, register
 from gaussify.experiments._results import Record, group
-from gaussify.likelihoods import PseudoTargets, SoftmaxLikelihood
+from gaussify.likelihoods import LikelihoodMethod, PseudoTargets, SoftmaxLikelihood
 from gaussify.plotting import figure_file
 
 METHODS = ("laplace", "variational", "moment", "moment-ori", "gauss")
@@ -72,7 +72,7 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     likelihood = SoftmaxLikelihood(
         int(labels.max()) + 1,
         torch.tensor(settings["alpha_eps"], dtype=torch.float64),
-        str(task["method"]),
+        LikelihoodMethod(str(task["method"])),
         label_variance=settings["label_variance"],
     )
     table = PseudoTargets(*(part.double() for part in likelihood.target_table()))

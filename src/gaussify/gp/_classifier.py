@@ -40,6 +40,7 @@ from gaussify._estimators import (
 from gaussify._numerics._optimise import SearchReport
 from gaussify._persistence import read_model, write_model
 from gaussify._typing import no_type_check
+from gaussify._validation import ArrayInput
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._fitted import FittedSparseGP
 from gaussify.gp._kernels import KernelOption, kernel_form, make_kernel
@@ -142,7 +143,7 @@ class GPClassifier(StreamingClassifier):
     tol : float
         A search ends when ten iterations improve the objective by less than this for each row. If each step samples
         other rows, it ends when a quarter of ``max_iter`` improves the objective by less. If held-out rows may end a
-        search, the count starts anew with each quarter.
+        search, the count starts again with each quarter.
     label_variance : float
         Variance of a label for ``method="gauss"``.
     criterion : {"leave-one-out", "training"}
@@ -275,7 +276,13 @@ class GPClassifier(StreamingClassifier):
         self.random_state = random_state
 
     @available_if(_is_sparse)
-    def partial_fit(self: _Model, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> _Model:
+    def partial_fit(
+        self: _Model,
+        X: ArrayInput,
+        y: ArrayInput,
+        classes: ArrayInput | None = None,
+        sample_weight: ArrayInput | None = None,
+    ) -> _Model:
         """Learn from more rows with fixed hyperparameters and scaling; the first call fits them.
 
         Parameters
@@ -287,12 +294,12 @@ class GPClassifier(StreamingClassifier):
         """
         return super().partial_fit(X, y, classes, sample_weight)
 
-    def predict_latent(self, X: Any) -> tuple[Floats, Floats]:
+    def predict_latent(self, X: ArrayInput) -> tuple[Floats, Floats]:
         """Return mean and variance of the latents, (n, n_latents) each, divided by the temperature and its square."""
         mean, variance = self._latent(self._check_features(X))
         return mean.numpy(), variance.numpy()
 
-    def scale(self, X: Any) -> Floats:
+    def scale(self, X: ArrayInput) -> Floats:
         """Return rows in the scaled units of ``kernel_`` and ``inducing_points_``, (n, n_features)."""
         return self._scaling(self._check_features(X))
 
@@ -340,7 +347,7 @@ class GPClassifier(StreamingClassifier):
             self.n_rows_seen_ += other.n_rows_seen_
         return self
 
-    def unlearn(self: _Model, X: Any, y: Any, sample_weight: Any = None) -> _Model:
+    def unlearn(self: _Model, X: ArrayInput, y: ArrayInput, sample_weight: ArrayInput | None = None) -> _Model:
         """Take out rows that were learnt before; hyperparameters stay.
 
         Rows that were never learnt are refused, as far as the statistics show it.

@@ -23,7 +23,7 @@ from gaussify._calibration import (
 from gaussify._estimators import CheckedClassifier, Floats, Indices, distinct_rows
 from gaussify._numerics import noting_jitter
 from gaussify._typing import no_type_check
-from gaussify._validation import as_concentration
+from gaussify._validation import ArrayInput, as_concentration
 from gaussify.exceptions import InvalidArgumentError, JitterWarning
 from gaussify.gp._classifier import GPClassifier
 from gaussify.gp._fitted import FittedSparseGP
@@ -177,7 +177,7 @@ class VariationalGPClassifier(CheckedClassifier):
         self.verbose = verbose
         self.random_state = random_state
 
-    def predict_latent(self, X: Any) -> tuple[Floats, Floats]:
+    def predict_latent(self, X: ArrayInput) -> tuple[Floats, Floats]:
         """Return mean and variance of the latents, (n, n_latents) each, divided by the temperature and its square."""
         mean, variance = self._latent(self._check_features(X))
         return mean.numpy(), variance.numpy()

@@ -1,6 +1,7 @@
-"""Matched labels as a likelihood of GPyTorch, for models written for its Dirichlet classification.
+"""Matched labels and matched posteriors for GPyTorch.
 
-And matched posteriors as the place where GPyTorch's variational models begin.
+:class:`MatchedClassificationLikelihood` replaces GPyTorch's Dirichlet likelihood in its exact models.
+:func:`initialize_from_matched` starts its variational models at a matched posterior.
 """
 
 from collections.abc import Iterator
@@ -32,55 +33,65 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gaussify._numerics import stable_cholesky
-from gaussify._validation import as_concentration, as_floats, check_count, check_same_rows
+from gaussify._typing import no_type_check
+from gaussify._validation import ArrayInput, as_concentration, as_floats, check_count, check_same_rows
 from gaussify.exceptions import GaussifyError, InvalidArgumentError
 from gaussify.gp import GPClassifier
 from gaussify.gp.objectives._passes import factorise
-from gaussify.likelihoods import LikelihoodMethod, PseudoTargets, SoftmaxLikelihood
+from gaussify.likelihoods import (
+    LikelihoodMethod,
+    LikelihoodMethodName,
+    PredictiveMethod,
+    PredictiveName,
+    PseudoTargets,
+    SoftmaxLikelihood,
+)
 from gaussify.posterior import ClassStatistics, natural_parameters
 
 __all__ = ["MatchedClassificationLikelihood", "initialize_from_matched", "scaled_inputs"]
 
 _Model = TypeVar("_Model", bound=ApproximateGP)
-_SCALES = {ScaleKernel: "raw_outputscale", LinearKernel: "raw_variance"}  # what such a kernel is a multiple of
-_SAME = {torch.float64: 1e-6, torch.float32: 1e-3}  # relative, for two kernel matrices that should be one
+_SCALES = {ScaleKernel: "raw_outputscale", LinearKernel: "raw_variance"}  # factor of the whole kernel
+_SAME = {torch.float64: 1e-6, torch.float32: 1e-3}  # largest relative difference of equal kernel matrices
 
 
 class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
-    r"""Labels as Gaussian observations of one Gaussian process per class, by any way of matching.
+    r"""GPyTorch likelihood for classes: labels are Gaussian observations of one latent process per class.
 
-    It stands where ``gpytorch.likelihoods.DirichletClassificationLikelihood`` does, whose observations are those of
+    It is used like ``gpytorch.likelihoods.DirichletClassificationLikelihood``, whose observations are those of
     ``method="moment-ori"``. Row i observes the latent of class k as
 
     .. math:: \tilde y_{ki} = f_k(x_i) + \varepsilon_{ki}, \qquad \varepsilon_{ki} \sim \mathcal{N}(0, v_{ki} + s_k),
 
-    with :math:`\tilde y_{ki}` and :math:`v_{ki}` from :class:`~gaussify.SoftmaxLikelihood` and :math:`s_k` learnt, if
-    wanted. The number of classes is given, never guessed, and new labels are encoded as the first ones were.
+    with :math:`\tilde y_{ki}` and :math:`v_{ki}` from :class:`~gaussify.SoftmaxLikelihood` and an optional learnt
+    variance :math:`s_k`. New labels are encoded with the same number of classes and the same ``alpha_eps`` as the first
+    ones.
 
     Parameters
     ----------
     targets : array-like
         Class indices of shape (n,), or counts of shape (n, n_classes), as in ``SoftmaxLikelihood.encode``.
     n_classes : int
-        Number of classes, at least 2; classes that do not occur are allowed.
+        Number of classes, at least 2. Some classes may have no rows.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
-        See :class:`~gaussify.likelihoods.LikelihoodMethod`.
+        Method that turns labels into Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`.
     alpha_eps : float or sequence of float
-        Concentration of the prior, one number or one per class; fixed, also where it is a tensor with a graph.
+        Concentration of the prior behind a label, one number or one per class. It is not learnt, even if it is a
+        tensor that requires a gradient.
     label_variance : float
         Variance of a label for ``method="gauss"``.
     learn_additional_noise : bool
         Whether to learn :math:`s_k`.
     batch_shape : torch.Size, optional
-        Of the additional noise: by default one for each class, ``torch.Size()`` for one that all share.
+        Batch shape of :math:`s_k`. By default each class has its own; with ``torch.Size()`` all classes share one.
     noise_prior, noise_constraint : optional
-        Of the additional noise, as in GPyTorch.
+        Prior and constraint of :math:`s_k`, as in GPyTorch.
     dtype : torch.dtype, optional
-        Of all numbers; torch's default if not given.
+        Type of targets and noise; torch's default if not given.
 
     Examples
     --------
-    A model as for GPyTorch's likelihood, a batch of independent processes:
+    The model is the one for GPyTorch's likelihood, a batch of independent processes:
 
     >>> import gpytorch, torch
     >>> class Model(gpytorch.models.ExactGP):
@@ -109,7 +120,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
     >>> loss
     tensor(5.98, grad_fn=...)
 
-    Probabilities by quadrature, not by sampling:
+    Probabilities are computed by quadrature, not by sampling:
 
     >>> model, likelihood = model.eval(), likelihood.eval()
     >>> with torch.no_grad():
@@ -117,14 +128,14 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
     tensor([[0.99, 0.01, 0.00],
             [0.44, 0.46, 0.10]])
 
-    New rows join without refitting, here of the class that was missing:
+    New rows are added without fitting again, here rows of the class that was missing:
 
     >>> wider = likelihood.get_fantasy_model(model, torch.tensor([4.0, 4.5]), [2, 2])
     >>> with torch.no_grad():
     ...     wider.likelihood.predict_proba(wider(torch.tensor([4.0])))
     tensor([[0.09, 0.09, 0.82]])
 
-    The same by GPyTorch's own method, which needs inputs with the batch of classes, (n_classes, m, d):
+    GPyTorch's own method does the same; its inputs need the batch of classes, (n_classes, m, d):
 
     >>> mean, noise = likelihood.encode([2, 2])
     >>> same = model.get_fantasy_model(torch.tensor([[4.0], [4.5]]).expand(3, 2, 1), mean, noise=noise)
@@ -132,13 +143,14 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
     True
     """
 
+    @no_type_check
     def __init__(
         self,
-        targets: Any,
+        targets: ArrayInput,
         *,
         n_classes: int,
-        method: str = "variational",
-        alpha_eps: Any = 0.1,
+        method: LikelihoodMethodName | LikelihoodMethod = "variational",
+        alpha_eps: ArrayInput = 0.1,
         label_variance: float = 1.0,
         learn_additional_noise: bool = False,
         batch_shape: torch.Size | None = None,
@@ -148,8 +160,8 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
     ) -> None:
         owner = type(self).__name__
         n_classes = check_count(n_classes, name="n_classes", owner=owner, minimum=2)
-        # a float64 tensor, for then the targets are not rounded to torch's default before they get their dtype; a
-        # copy of its own, for what the caller does to the original must not change how new labels are encoded
+        # float64, so that targets are not rounded to torch's default before they get their dtype; a copy, so that
+        # a later change of the caller's tensor does not change how new labels are encoded
         alpha = as_concentration(alpha_eps, name="alpha_eps", owner=owner, sizes=(n_classes,))
         alpha = alpha.detach().to("cpu", torch.float64, copy=True)
         softmax = SoftmaxLikelihood(n_classes, alpha, method, label_variance=label_variance)
@@ -163,60 +175,61 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
             noise_constraint=noise_constraint,
         )
         self._softmax = softmax
-        # moves with the module, but is data: what is learnt can be loaded next to other data
+        # a buffer moves with the module; not persistent, so that a state dict can be loaded for other data
         self._transformed_targets: Tensor | None
         self.register_buffer("_transformed_targets", mean, persistent=False)
         self.to(mean)  # the additional noise too
 
     @property
     def n_classes(self) -> int:
-        """Number of classes, which is that of latents."""
+        """Number of classes, which is also the number of latents."""
         return self._softmax.n_classes
 
     @property
     def num_classes(self) -> int:
-        """As ``n_classes``, by GPyTorch's name."""
+        """Number of classes, under GPyTorch's name."""
         return self._softmax.n_classes
 
     @property
     def method(self) -> LikelihoodMethod:
-        """How labels are matched."""
+        """Method that turns labels into Gaussians."""
         return self._softmax.method
 
     @property
     def alpha_eps(self) -> Tensor:
-        """Concentration of the prior, float64: one, or one per class."""
-        return self._softmax.alpha_eps
+        """Concentration of the prior in float64, one number or one per class."""
+        return torch.as_tensor(self._softmax.alpha_eps)
 
     @property
     def transformed_targets(self) -> Float[Tensor, "c n"]:
-        """Observed values of the latents, one row per class: what the model and its objective take for ``y``."""
+        """Observed values of the latents, one row per class: the ``y`` of the model and its objective."""
         if self._transformed_targets is None:
             raise GaussifyError(
-                f"{type(self).__name__} got rows by their noise alone and does not know their targets. The model has "
-                "them: use its train_targets, or add rows by likelihood.get_fantasy_model(model, inputs, labels)."
+                f"{type(self).__name__} was given noise without targets, so it does not know the targets. Use "
+                "model.train_targets, or add rows with likelihood.get_fantasy_model(model, inputs, labels)."
             )
         return self._transformed_targets
 
-    def encode(self, targets: Any) -> tuple[Float[Tensor, "c m"], Float[Tensor, "c m"]]:
-        """Return the values and noise variances, (n_classes, m), that new labels or counts stand for.
+    def encode(self, targets: ArrayInput) -> tuple[Float[Tensor, "c m"], Float[Tensor, "c m"]]:
+        """Return the values and noise variances, (n_classes, m) each, of new labels or counts.
 
-        Without the additional noise, which is added wherever ``noise`` is taken.
+        The variances are without :math:`s_k`, which is added wherever ``noise`` is passed.
         """
         noise = self.noise_covar.noise
         return _observations(self._softmax, targets, noise.device, noise.dtype)
 
+    @no_type_check
     def predict_proba(
-        self, distribution: MultivariateNormal, method: str = "quadrature"
+        self, distribution: MultivariateNormal, method: PredictiveName | PredictiveMethod = "quadrature"
     ) -> Float[Tensor, "*batch m c"]:
         """Return the probability of each class, (m, n_classes), given the latents at m rows.
 
         Parameters
         ----------
         distribution : gpytorch.distributions.MultivariateNormal
-            What the model returns, a batch of n_classes over m rows: the latents themselves, without noise.
+            Output of the model, a batch of n_classes over m rows: the latents without noise.
         method : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
-            See :class:`~gaussify.likelihoods.PredictiveMethod`.
+            How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
         """
         if not isinstance(distribution, MultivariateNormal) or distribution.batch_shape[-1:] != (self.n_classes,):
             shape = getattr(distribution, "batch_shape", None)
@@ -229,16 +242,16 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         probs = self._softmax.predict_proba(mean.flatten(0, -2), variance.flatten(0, -2), method)
         return probs.unflatten(0, mean.shape[:-1])
 
-    def get_fantasy_model(self, model: ExactGP, inputs: Tensor, targets: Any) -> ExactGP:
-        """Return ``model``, whose likelihood this is, given more rows as well; hyperparameters stay as they are.
+    def get_fantasy_model(self, model: ExactGP, inputs: Tensor, targets: ArrayInput) -> ExactGP:
+        """Return a copy of ``model``, which has this likelihood, with more rows and the same hyperparameters.
 
-        Predictions are those of a model given all rows at once. Beyond 800 rows GPyTorch solves by iterations, roughly;
-        ``gpytorch.settings.max_cholesky_size`` says from where on.
+        Predictions equal those of a model with all rows from the start. With more than 800 rows, GPyTorch solves
+        iteratively and less precisely; ``gpytorch.settings.max_cholesky_size`` sets that limit.
 
         Parameters
         ----------
         model : gpytorch.models.ExactGP
-            One that has made a prediction, for GPyTorch extends what it kept of that.
+            A model that has made a prediction; GPyTorch extends the cache of that prediction.
         inputs : Tensor of shape (m, d), (m,) or (n_classes, m, d)
             New rows.
         targets : array-like
@@ -247,29 +260,29 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         mean, noise = self.encode(targets)
         inputs = inputs[:, None] if inputs.ndim == 1 else inputs
         check_same_rows(f"{type(self).__name__}.get_fantasy_model", inputs=inputs.movedim(-2, 0), targets=mean.mT)
-        # GPyTorch reads the batch shape off the inputs, and mixes up classes and rows where only the targets have it
+        # GPyTorch reads the batch shape off the inputs; if only the targets have one, it confuses classes and rows
         inputs = inputs.expand(self.n_classes, *inputs.shape[-2:])
         fantasy = model.get_fantasy_model(inputs, mean, noise=noise)
         fantasy.likelihood._transformed_targets = fantasy.train_targets
         return fantasy
 
     def get_fantasy_likelihood(
-        self, *, targets: Any = None, noise: Float[Tensor, "*batch c m"] | None = None
+        self, *, targets: ArrayInput | None = None, noise: Float[Tensor, "*batch c m"] | None = None
     ) -> "MatchedClassificationLikelihood":
-        """Return this likelihood with more rows: by their labels or counts, or by noise variances from ``encode``."""
+        """Return this likelihood with more rows, given as labels or counts or as noise variances from ``encode``."""
         owner = f"{type(self).__name__}.get_fantasy_likelihood"
         if (targets is None) == (noise is None):
             raise InvalidArgumentError(
-                f"{owner} needs either 'targets' or 'noise'. For model.get_fantasy_model: targets, noise = "
-                "likelihood.encode(labels), and pass both."
+                f"{owner} needs either 'targets' or 'noise', not both. For model.get_fantasy_model, compute targets, "
+                "noise = likelihood.encode(labels), and pass these."
             )
         mean = None
-        if noise is None:
+        if targets is not None:
             mean, noise = self.encode(targets)
         noise = as_floats(noise, name="noise", owner=owner, min_ndim=2, minimum=0.0)
         if noise.shape[-2] != self.n_classes:
             raise InvalidArgumentError(
-                f"'noise' of {owner} must have shape (..., {self.n_classes}, m), as encode gives it; got shape "
+                f"'noise' of {owner} must have shape (..., {self.n_classes}, m), as encode returns it; got shape "
                 f"{tuple(noise.shape)}."
             )
         fantasy = super().get_fantasy_likelihood(noise=noise)
@@ -277,10 +290,13 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         fantasy._transformed_targets = None if old is None or mean is None else torch.cat([old, mean], -1)
         return fantasy
 
-    def __call__(self, input: Tensor | MultivariateNormal, *args: Any, targets: Any = None, **kwargs: Any) -> Any:
-        """Return latents with noise: that of the labels or counts ``targets`` where they are given.
+    def __call__(
+        self, input: Tensor | MultivariateNormal, *args: Any, targets: ArrayInput | None = None, **kwargs: Any
+    ) -> Any:
+        """Return the latents with noise added.
 
-        Otherwise that of ``noise=``, as ``encode`` gives it, or of the rows the likelihood was made with.
+        The noise is that of the labels or counts ``targets``, if given; else ``noise``, as ``encode`` returns it; else
+        that of the rows the likelihood was made with.
         """
         if targets is None:
             return super().__call__(input, *args, **kwargs)
@@ -291,53 +307,53 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
     ) -> Any:
         if noise is None:
             return super()._shaped_noise_covar(base_shape, *params, **kwargs)
-        # GPyTorch would put this in the place of the additional noise as well: twice the one, nothing of the other
+        # GPyTorch would use this noise a second time in place of the additional noise
         return self.noise_covar(shape=base_shape, noise=noise + self.second_noise)
 
 
 def _observations(
-    softmax: SoftmaxLikelihood, targets: Any, device: torch.device, dtype: torch.dtype
+    softmax: SoftmaxLikelihood, targets: ArrayInput, device: torch.device, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "c n"], Float[Tensor, "c n"]]:
-    """Values and variances, one row per class as a batch of GPyTorch has it."""
+    """Return values and variances, one row per class, as a batch in GPyTorch."""
     mean, variance = (x.mT.to(device, dtype).contiguous() for x in softmax.encode(targets))
     return mean, variance
 
 
 def initialize_from_matched(model: _Model, classifier: GPClassifier) -> _Model:
-    r"""Give a variational model the posterior, kernel and inducing points of a fitted sparse classifier; return it.
+    r"""Set a variational model to the posterior, kernel and inducing points of a fitted sparse classifier; return it.
 
-    Variational training then begins where matching ends, instead of at the prior. The model must be fed with
-    :func:`scaled_inputs`. Set are
+    Variational training then starts at the matched posterior instead of the prior. The model must be trained on
+    :func:`scaled_inputs`. The function sets
 
     - the inducing points Z,
-    - the hyperparameters of ``model.covar_module``, which must be of the form of ``classifier.kernel_`` (constraints
-      may differ, and a batch shape gets the same numbers for every class); latents are divided by the temperature T,
-      so its scale is divided by T²,
-    - the constants :math:`c_l` of ``model.mean_module``, if it is a ``ConstantMean``: for each latent its own, or
-      their average where they share one,
-    - the variational distribution. With the model's own whitened features :math:`\phi_i = L^{-1}k(Z, x_i)`, where
+    - the hyperparameters of ``model.covar_module``. It must have the form of ``classifier.kernel_``; constraints may
+      differ, and with a batch shape every class gets the same values. Latents are divided by the temperature T, so the
+      scale of the kernel is divided by T²,
+    - the constants :math:`c_l` of ``model.mean_module``, if it is a ``ConstantMean``: one for each latent, or their
+      average if the latents share one,
+    - the variational distribution. With the model's whitened features :math:`\phi_i = L^{-1}k(Z, x_i)`, where
       :math:`LL^\top` is its kernel matrix with its jitter, and matched targets y with variances v, it is
 
       .. math:: q(w_l) = \mathcal{N}(B_l^{-1}b_l,\; B_l^{-1}), \qquad B_l = I + \sum_i\frac{\phi_i\phi_i^\top}{v_{il}},
           \qquad b_l = \sum_i\frac{y_{il} - c_l}{v_{il}}\phi_i,
 
-      of :math:`w_l` itself if the strategy is whitened, else of the values :math:`c_l + Lw_l` at Z.
+      for :math:`w_l` if the strategy is whitened, else for the values :math:`c_l + Lw_l` at Z.
 
-    This is the matched posterior of the model as it is, from the statistics of the classifier alone. Where the model
-    has no constants to set, a shift of all classes alike, which a softmax does not see, is taken from the targets. A
-    mean that is not constant is subtracted as its values at Z are interpolated. A mean-field distribution gets the
-    variances :math:`1/[B_l]_{jj}`, those of smallest divergence from the posterior.
+    This is the matched posterior under the model's own prior and jitter; it needs the classifier's statistics and no
+    rows. If the model has no constants to set, the shift that all classes share is removed from the targets, for a
+    softmax does not depend on it. A mean that is not constant is interpolated from its values at Z. A mean-field
+    distribution gets the variances :math:`1/[B_l]_{jj}`, which minimise its divergence from the posterior.
 
     Parameters
     ----------
     model : gpytorch.models.ApproximateGP
-        Changed in place, unless there is an error; its dtype and device stay. Its strategy is a ``VariationalStrategy``
-        or ``UnwhitenedVariationalStrategy`` with a batch of ``n_classes``, usually within an
-        ``IndependentMultitaskVariationalStrategy``; for ``likelihood="logistic"``, which has one latent, without a
-        batch. GPyTorch's ``BernoulliLikelihood`` is a probit: the latents agree, its probabilities do not. Any
-        variational distribution will do.
+        Model to change in place; an error leaves it unchanged, and its dtype and device stay. Its strategy must be a
+        ``VariationalStrategy`` or ``UnwhitenedVariationalStrategy`` with a batch of ``n_classes``, usually within an
+        ``IndependentMultitaskVariationalStrategy``. For ``likelihood="logistic"``, which has one latent, it has no
+        batch. All variational distributions work. GPyTorch's ``BernoulliLikelihood`` is a probit, so its
+        probabilities differ from the classifier's although the latents agree.
     classifier : GPClassifier
-        Fitted, with inducing points, and one kernel for all latents.
+        Fitted classifier with inducing points and one kernel for all latents.
 
     Examples
     --------
@@ -348,7 +364,7 @@ def initialize_from_matched(model: _Model, classifier: GPClassifier) -> _Model:
     >>> X, y = load_iris(return_X_y=True)
     >>> classifier = GPClassifier(n_inducing=20).fit(X, y)
 
-    A model as GPyTorch's documentation builds them:
+    The model is built as in GPyTorch's documentation:
 
     >>> class Model(gpytorch.models.ApproximateGP):
     ...     def __init__(self, n_inducing, n_features, n_classes):
@@ -362,15 +378,15 @@ def initialize_from_matched(model: _Model, classifier: GPClassifier) -> _Model:
     ...         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
     >>> model = initialize_from_matched(Model(20, 4, 3), classifier)
 
-    Its latents have the means of the classifier's (and nearly the variances: constants are taken as known):
+    Its latents have the classifier's means, and nearly its variances, for the constants count as known:
 
     >>> x, labels = scaled_inputs(classifier, X), torch.from_numpy(y)
     >>> with torch.no_grad():
     ...     difference = model.eval()(x).mean.numpy() - classifier.predict_latent(X)[0]
-    >>> float(abs(difference).max()) < 0.05  # in float32, where GPyTorch adds more to the diagonal of the kernel
+    >>> float(abs(difference).max()) < 0.05  # float32, for which GPyTorch adds a larger jitter
     True
 
-    From here it is trained as usual:
+    It is then trained as usual:
 
     >>> likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_classes=3, mixing_weights=False)
     >>> objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(x))
@@ -401,17 +417,17 @@ def initialize_from_matched(model: _Model, classifier: GPClassifier) -> _Model:
     return model
 
 
-def scaled_inputs(classifier: GPClassifier, X: Any, dtype: torch.dtype | None = None) -> Float[Tensor, "n d"]:
-    """Return rows in the units of the classifier's kernel, which a model initialised from it takes.
+def scaled_inputs(classifier: GPClassifier, X: ArrayInput, dtype: torch.dtype | None = None) -> Float[Tensor, "n d"]:
+    """Return rows in the scaled units of the classifier's kernel: the inputs of a model initialised from it.
 
     Parameters
     ----------
     classifier : GPClassifier
-        Fitted.
+        Fitted classifier.
     X : array-like of shape (n, n_features)
-        Rows as the classifier takes them.
+        Rows in the units that the classifier was fitted with.
     dtype : torch.dtype, optional
-        That of the model; torch's default if not given.
+        Type of the model's parameters; torch's default if not given.
 
     Examples
     --------
@@ -426,15 +442,15 @@ def scaled_inputs(classifier: GPClassifier, X: Any, dtype: torch.dtype | None = 
 
 
 class _Matched(NamedTuple):
-    """What rows said to a classifier, in units of latents divided by the temperature."""
+    """A fitted classifier in units of latents divided by the temperature."""
 
     kernel: Kernel
     temperature: float
     points: Float[Tensor, "m d"]
     factor: Float[Tensor, "m m"]
-    """Of the kernel matrix of the points, not divided."""
+    """Cholesky factor of the kernel matrix of the points, before the division."""
     statistics: ClassStatistics
-    """Of features whitened by it, and a constant."""
+    """Class statistics of the features that ``factor`` whitens, and of a constant."""
     table: PseudoTargets
     constant_variance: float
 
@@ -443,7 +459,7 @@ class _Matched(NamedTuple):
         return self.table.mean.shape[1]
 
 
-def _check_classifier(classifier: Any, owner: str) -> None:
+def _check_classifier(classifier: object, owner: str) -> None:
     if not isinstance(classifier, GPClassifier):
         raise InvalidArgumentError(
             f"The 'classifier' parameter of {owner} must be a GPClassifier; got {type(classifier).__name__}."
@@ -451,7 +467,7 @@ def _check_classifier(classifier: Any, owner: str) -> None:
     check_is_fitted(classifier, "classes_")
 
 
-def _matched(classifier: Any) -> _Matched:
+def _matched(classifier: GPClassifier) -> _Matched:
     owner = "initialize_from_matched"
     _check_classifier(classifier, owner)
     if not hasattr(classifier, "fitted_"):
@@ -472,8 +488,8 @@ def _matched(classifier: Any) -> _Matched:
     )
 
 
-def _strategy_of(model: Any) -> Any:
-    """The strategy that holds inducing points and variational distribution."""
+def _strategy_of(model: ApproximateGP) -> Any:
+    """Return the strategy that holds the inducing points and the variational distribution."""
     owner = "initialize_from_matched"
     if not isinstance(model, ApproximateGP):
         raise InvalidArgumentError(
@@ -482,7 +498,7 @@ def _strategy_of(model: Any) -> Any:
     strategy = model.variational_strategy
     if isinstance(strategy, IndependentMultitaskVariationalStrategy):
         strategy = strategy.base_variational_strategy
-    others = (BatchDecoupledVariationalStrategy, NNVariationalStrategy)  # whose parameters mean something else
+    others = (BatchDecoupledVariationalStrategy, NNVariationalStrategy)  # their parameters have another meaning
     if isinstance(strategy, others) or not isinstance(strategy, VariationalStrategy | UnwhitenedVariationalStrategy):
         raise InvalidArgumentError(
             f"The 'model' parameter of {owner} must have a VariationalStrategy or an UnwhitenedVariationalStrategy, "
@@ -529,23 +545,23 @@ def _unchanged_on_error(model: Module) -> Iterator[None]:
         raise
     finally:
         for module in model.modules():
-            if hasattr(module, "_memoize_cache"):  # what GPyTorch keeps between calls
+            if hasattr(module, "_memoize_cache"):  # GPyTorch's cache of results
                 clear_cache_hook(module)
 
 
 def _set_kernel(kernel: Kernel, matched: _Matched) -> None:
-    """Give a kernel of the same form the same hyperparameters, its scale divided by T²."""
+    """Copy hyperparameters to a kernel of the same form, with its scale divided by T²."""
     if _form(kernel) != _form(matched.kernel):
         raise InvalidArgumentError(
             "'model.covar_module' of initialize_from_matched must have the form of classifier.kernel_, "
-            f"{_words(matched.kernel)}; got {_words(kernel)}. Give the classifier the kernel of the model: "
+            f"{_kernel_name(matched.kernel)}; got {_kernel_name(kernel)}. Fit the classifier with the model's kernel: "
             "GPClassifier(kernel=...)."
         )
     scale = _SCALES.get(type(matched.kernel))
     if matched.temperature != 1.0 and scale is None:
         raise InvalidArgumentError(
-            f"initialize_from_matched divides latents by the temperature, {matched.temperature:g}, for which the "
-            f"kernel must be a ScaleKernel; got {type(matched.kernel).__name__}. Put it into a ScaleKernel, or fit "
+            f"initialize_from_matched divides latents by the temperature {matched.temperature:g}; for that the kernel "
+            f"must be a ScaleKernel; got {type(matched.kernel).__name__}. Wrap it in a ScaleKernel, or fit "
             "GPClassifier(temperature=1.0)."
         )
     for name, parameter, constraint in matched.kernel.named_parameters_and_constraints():
@@ -554,27 +570,28 @@ def _set_kernel(kernel: Kernel, matched: _Matched) -> None:
 
 
 def _form(kernel: Kernel) -> list[tuple[str, str]]:
-    """Kernels that a kernel is made of, and its parameters."""
+    """Return the names of the parts and parameters of a kernel."""
     parts = [(name, type(part).__name__) for name, part in kernel.named_modules() if isinstance(part, Kernel)]
     return parts + [(name, "") for name, _ in kernel.named_parameters()]
 
 
-def _words(kernel: Kernel) -> str:
+def _kernel_name(kernel: Kernel) -> str:
     lists = [part if isinstance(part, torch.nn.ModuleList) else [part] for part in kernel.children()]
-    inner = ", ".join(_words(part) for part in chain(*lists) if isinstance(part, Kernel))
+    inner = ", ".join(_kernel_name(part) for part in chain(*lists) if isinstance(part, Kernel))
     return type(kernel).__name__ + (f"({inner})" if inner else "")
 
 
 def _set(module: Module, name: str, value: Tensor) -> None:
-    """Set a parameter to what its constraint makes of it, the same for every member of a batch."""
+    """Set a parameter to a constrained value, the same for every member of a batch."""
     raw, constraint = module.get_parameter(name), module.constraint_for_parameter_name(name)
     label = f"{name.removeprefix('raw_').replace('.raw_', '.')!r} of {type(module).__name__}"
     try:
         value = value.to(raw.device).expand(raw.shape)
     except RuntimeError:
         raise InvalidArgumentError(
-            f"{label} must take the shape {tuple(value.shape)} of the classifier's; got {tuple(raw.shape)}. Kernels "
-            "need ard_num_dims=n_features for a lengthscale of each feature, means batch_shape=(n_classes,)."
+            f"{label} must have the classifier's shape {tuple(value.shape)}, or a batch of it; got {tuple(raw.shape)}. "
+            "A kernel needs ard_num_dims=n_features for one lengthscale per feature; a mean needs "
+            "batch_shape=(n_classes,)."
         ) from None
     if constraint is not None:
         if not bool(constraint.check(value.to(raw))):
@@ -587,30 +604,31 @@ def _set(module: Module, name: str, value: Tensor) -> None:
 
 
 def _factor(covariance: Float[Tensor, "*batch m m"], jitter: float, matched: _Matched) -> Float[Tensor, "m m"]:
-    """Cholesky factor of the model's own kernel matrix, which must be that of the classifier."""
+    """Return the Cholesky factor of the model's kernel matrix, which must equal the classifier's."""
     expected = (matched.factor @ matched.factor.mT) / matched.temperature**2
-    own, scale = covariance.to("cpu", torch.float64), expected.diagonal().max()
-    if bool((own - expected).abs().max() > _SAME.get(covariance.dtype, 1e-2) * scale):
+    matrix, scale = covariance.to("cpu", torch.float64), expected.diagonal().max()
+    if bool((matrix - expected).abs().max() > _SAME.get(covariance.dtype, 1e-2) * scale):
         raise InvalidArgumentError(
-            "The 'model' parameter of initialize_from_matched must have the prior covariance that classifier.kernel_ "
-            "gives; got another at the inducing points. Its forward must hand inputs to covar_module as they are, and "
-            "fixed settings of kernels (nu, active_dims) must agree."
+            "The 'model' parameter of initialize_from_matched must have the prior covariance of classifier.kernel_; "
+            "got another covariance at the inducing points. model.forward must pass its inputs unchanged to "
+            "covar_module, and fixed settings of kernels (nu, active_dims) must agree."
         )
-    own = own.reshape(-1, *own.shape[-2:])[0]
-    return stable_cholesky(own + jitter * torch.eye(len(own), dtype=own.dtype))
+    matrix = matrix.reshape(-1, *matrix.shape[-2:])[0]
+    return stable_cholesky(matrix + jitter * torch.eye(len(matrix), dtype=matrix.dtype))
 
 
 class _Weights(NamedTuple):
-    """Natural parameters of Gaussians, prior included."""
+    """Precision and linear term of Gaussians, including the prior."""
 
     precision: Float[Tensor, "l e e"]
     linear: Float[Tensor, "l e"]
 
 
 def _weights(matched: _Matched, factor: Float[Tensor, "m m"]) -> _Weights:
-    """Of weights of the model's whitened features, and of a constant.
+    """Return the posterior of the weights of the model's whitened features and of a constant.
 
-    Features whitened by another factor are a linear function of these, and so are their statistics.
+    The model whitens with another factor than the classifier: its features are a linear function of the classifier's,
+    and so its statistics follow without the rows.
     """
     m = len(factor)
     change = torch.eye(m + 1, dtype=factor.dtype)
@@ -624,10 +642,10 @@ def _weights(matched: _Matched, factor: Float[Tensor, "m m"]) -> _Weights:
 def _given_mean(
     joint: _Weights, constants: Float[Tensor, " l"], factor: Float[Tensor, "m m"], at_points: Float[Tensor, "l m"]
 ) -> _Weights:
-    """Of the weights alone, given the mean of the latents at inducing points: a constant, and what is interpolated."""
+    """Return the posterior of the weights given the mean of the latents: a constant plus a part linear in features."""
     m, constant = len(factor), at_points.mean(1)
     rest = torch.linalg.solve_triangular(factor, (at_points - constant[:, None]).mT, upper=False).mT
-    if len(constants) > 1:  # a softmax does not see what is common to all latents, so the weights need not explain it
+    if len(constants) > 1:  # a softmax ignores a common shift, so the weights need not explain it
         constant = constant + (constants - constant).mean()
     precision = joint.precision[:, :m, :m]
     linear = joint.linear[:, :m] - joint.precision[:, :m, m] * constant[:, None]
@@ -637,7 +655,7 @@ def _given_mean(
 def _initialize(
     strategy: Any, weights: _Weights, factor: Float[Tensor, "m m"], at_points: Float[Tensor, "l m"]
 ) -> None:
-    """Set the variational distribution, of whitened weights or of values at inducing points."""
+    """Set the variational distribution of the whitened weights or of the values at inducing points."""
     distribution = strategy._variational_distribution
     root = stable_cholesky(weights.precision)  # precision = root root^T
     mean = torch.cholesky_solve(weights.linear[..., None], root)[..., 0]
@@ -649,7 +667,7 @@ def _initialize(
         scale = torch.diag_embed(root.square().sum(-1).rsqrt())
     shape = distribution.shape()
     covariance = CholLinearOperator(TriangularLinearOperator(scale.reshape(*shape, shape[-1])))
-    std, distribution.mean_init_std = distribution.mean_init_std, 0.0  # GPyTorch adds noise otherwise
+    std, distribution.mean_init_std = distribution.mean_init_std, 0.0  # else GPyTorch adds noise
     try:
         distribution.initialize_variational_distribution(MultivariateNormal(mean.reshape(shape), covariance))
     finally:

@@ -1,4 +1,8 @@
-"""Labels to Gaussian observations of the latents, exact log-probabilities, and Gaussian latents to probabilities."""
+"""From labels and counts to Gaussian observations of the latents, and from Gaussian latents to probabilities.
+
+Read ``_softmax.py`` first, the likelihood of most models. ``_class_likelihood.py`` is what it shares with
+``_logistic.py``, ``_count.py`` does the same for counts, and ``_predictive.py`` computes the probabilities.
+"""
 
 from gaussify.likelihoods._base import BETA_METHODS
 from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty

@@ -1,32 +1,34 @@
-"""What all likelihoods have in common: their parameters, and the checks of latents."""
+"""The base class of all likelihoods: their parameters, and the checks of latents."""
 
 import math
 from abc import ABC
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from gaussify._validation import as_concentration, as_floats, check_option, check_same_rows
-from gaussify.likelihoods._targets import LikelihoodMethod
+from gaussify._typing import no_type_check
+from gaussify._validation import ArrayInput, as_concentration, as_floats, check_option, check_same_rows
+from gaussify.likelihoods._targets import LikelihoodMethod, LikelihoodMethodName
 
 BETA_METHODS = tuple(method for method in LikelihoodMethod if method is not LikelihoodMethod.MOMENT_ORI)
-"""Methods for posteriors on the unit interval, which no log-normal can stand for."""
+"""Methods for posteriors on the unit interval, where no log-normal can match moments."""
 
-
-_FEW = 1 << 10  # numbers up to which Python checks them faster than torch
+_FEW = 1 << 10  # so many numbers, and fewer, Python checks faster than torch
 
 
 class Likelihood(ABC):
-    """Labels or counts, seen as Gaussian observations of ``n_latents`` latents."""
+    """Labels or counts as Gaussian observations of ``n_latents`` latents."""
 
     n_latents: int
-    _parameters: tuple[str, ...]  # what the text of a likelihood shows
+    _parameters: tuple[str, ...]  # names of those that ``repr`` shows
     _methods: Sequence[LikelihoodMethod] = tuple(LikelihoodMethod)
 
-    def __init__(self, alpha_eps: Any, method: str, label_variance: Any) -> None:
+    @no_type_check
+    def __init__(
+        self, alpha_eps: ArrayInput, method: LikelihoodMethodName | LikelihoodMethod, label_variance: float | Tensor
+    ) -> None:
         owner = type(self).__name__
         self.alpha_eps = alpha_eps
         self.method = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=self._methods)
@@ -41,14 +43,14 @@ class Likelihood(ABC):
         return f"{type(self).__name__}.{function}"
 
     def _concentration(self, name: str, *, sizes: Sequence[int] = (), allow_zero: bool = False) -> Tensor:
-        """A parameter as a float64 tensor; derived on each use, so that what is learnt or set anew counts."""
+        """Return a parameter as a float64 tensor; computed on each use, so that a learnt or changed value counts."""
         value = getattr(self, name)
         owner = type(self).__name__
         return as_concentration(value, name=name, owner=owner, sizes=sizes, allow_zero=allow_zero).double()
 
-    def _latent_gaussian(self, mean: Any, variance: Any, function: str) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the latents (n, l), finite, of one dtype and on one device."""
-        if _are_sound(mean, variance, self.n_latents):
+    def _latent_gaussian(self, mean: ArrayInput, variance: ArrayInput, function: str) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of the latents (n, l): finite, of one dtype and on one device."""
+        if isinstance(mean, Tensor) and isinstance(variance, Tensor) and _are_sound(mean, variance, self.n_latents):
             return mean, variance
         owner = self._owner(function)
         mean = as_floats(mean, name="mean", owner=owner, ndim=2, columns=self.n_latents)
@@ -58,15 +60,13 @@ class Likelihood(ABC):
         return mean.to(dtype), variance.to(mean.device, dtype)
 
 
-def _are_sound(mean: Any, variance: Any, columns: int) -> bool:
-    """Whether a few numbers, as a stream gives them, pass every check of latents as they are: in plain Python.
+def _are_sound(mean: Tensor, variance: Tensor, columns: int) -> bool:
+    """Return True if a few numbers, as a stream gives them, pass every check of latents: in plain Python, for speed.
 
-    Sums are finite where all numbers are; those that overflow are left to the closer look.
+    A finite sum proves that all numbers are finite. Large numbers whose sum overflows are left to the full check.
     """
     return (
-        isinstance(mean, Tensor)
-        and isinstance(variance, Tensor)
-        and mean.ndim == 2
+        mean.ndim == 2
         and mean.shape == variance.shape
         and mean.shape[1] == columns
         and 0 < mean.numel() <= _FEW

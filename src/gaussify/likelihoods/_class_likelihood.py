@@ -1,24 +1,25 @@
-"""What the likelihoods of class labels have in common."""
+"""The base class of likelihoods of class labels."""
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gaussify._validation import as_floats, as_labels, check_count, check_option, check_same_rows
+from gaussify._typing import no_type_check
+from gaussify._validation import ArrayInput, as_floats, as_labels, check_count, check_option, check_same_rows
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods._base import Likelihood
-from gaussify.likelihoods._predictive import PredictiveMethod
-from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, choose_dtype
+from gaussify.likelihoods._predictive import PredictiveMethod, PredictiveName
+from gaussify.likelihoods._targets import LikelihoodMethod, PseudoTargets, target_dtype
 
-_METHODS = {str(method): method for method in PredictiveMethod}  # a look-up is all that a single row has time for
+_METHODS = {str(method): method for method in PredictiveMethod}  # a single row has no time for check_option
 
 
 class ProbabilityUncertainty(NamedTuple):
-    """How sure the class probabilities themselves are, given Gaussian latents.
+    """How certain class probabilities are, given Gaussian latents.
 
     Examples
     --------
@@ -39,13 +40,13 @@ class ProbabilityUncertainty(NamedTuple):
     total_entropy: Float[Tensor, " n"]
     """Entropy of the expected probabilities."""
     aleatoric_entropy: Float[Tensor, " n"]
-    """Expected entropy: what would remain if the latents were known."""
+    """Expected entropy of the label given the latents: the part that would remain if the latents were known."""
     epistemic_entropy: Float[Tensor, " n"]
-    """Their difference, the mutual information of label and latents (BALD): what more data could remove."""
+    """The difference, the mutual information of label and latents (BALD): the part that more data could remove."""
 
 
 class ClassLikelihood(Likelihood):
-    """Labels of ``n_classes`` classes, seen as Gaussian observations of ``n_latents`` latents.
+    """Labels of ``n_classes`` classes as Gaussian observations of ``n_latents`` latents.
 
     Examples
     --------
@@ -58,83 +59,90 @@ class ClassLikelihood(Likelihood):
 
     @abstractmethod
     def _match_counts(self, counts: Tensor) -> PseudoTargets:
-        """Gaussians for float64 counts (n, c) by the chosen matching."""
+        """Return the Gaussians for float64 counts (n, c) by the chosen way of matching."""
 
     @abstractmethod
-    def _regress_shares(self, shares: Tensor) -> Tensor:
-        """Means (n, l) that least squares on the labels takes, from the share (n, c) of each class."""
+    def _regression_means(self, shares: Tensor) -> Tensor:
+        """Return the means (n, l) for least squares on the labels, from the share (n, c) of each class."""
 
     @abstractmethod
     def _log_prob_of_counts(self, latents: Tensor, counts: Tensor) -> Tensor:
-        """Exact log-probability of counts (n, c) given latents (*s, n, l)."""
+        """Return the exact log-probability of counts (n, c) given latents (*s, n, l)."""
 
     @abstractmethod
     def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
-        """Expectation of the exact log-probability of counts (n, c)."""
+        """Return the expectation of the exact log-probability of counts (n, c)."""
 
     @abstractmethod
     def _probs(self, mean: Tensor, variance: Tensor, method: PredictiveMethod, n_samples: int, seed: int) -> Tensor:
-        """Class probabilities (n, c) from Gaussian latents (n, l)."""
+        """Return class probabilities (n, c) for Gaussian latents (n, l)."""
 
     def target_table(self) -> PseudoTargets:
-        """Return the mean and variance that each class gives every latent, (n_classes, n_latents).
+        """Return the mean and variance that a label of each class gives every latent, (n_classes, n_latents).
 
-        Rows of ``encode`` for hard labels are rows of this table.
+        For hard labels, ``encode`` returns rows of this table.
         """
-        return self._encode_counts(torch.eye(self.n_classes, dtype=torch.float64), choose_dtype(self.alpha_eps))
+        return self._encode_counts(torch.eye(self.n_classes, dtype=torch.float64), target_dtype(self.alpha_eps))
 
-    def encode(self, y: Any) -> PseudoTargets:
-        """Return the Gaussian observations of the latents that ``y`` stands for, (n, n_latents).
+    def encode(self, y: ArrayInput) -> PseudoTargets:
+        """Return the Gaussian observations of the latents that replace the labels ``y``, (n, n_latents).
 
         Parameters
         ----------
         y : array-like
-            Class indices of shape (n,), or counts of shape (n, n_classes). Counts need not be whole: soft labels are
-            counts that sum to one, and k repeated labels are a count of k.
+            Class indices of shape (n,), or counts of shape (n, n_classes). Counts need not be whole numbers: a soft
+            label is a row of counts that sum to one, and k equal labels of a row are a count of k.
         """
         labels = self._labels_or_counts(y, "encode")
         if labels.ndim == 1:
             mean, variance = self.target_table()
             return PseudoTargets(mean[labels.to(mean.device)], variance[labels.to(mean.device)])
-        return self._encode_counts(labels.double(), choose_dtype(self.alpha_eps, y))
+        return self._encode_counts(labels.double(), target_dtype(self.alpha_eps, y))
 
-    def log_prob(self, latents: Any, y: Any) -> Tensor:
-        """Return the exact log-probability of ``y``, as in ``encode``, given ``latents`` (..., n, n_latents).
+    def log_prob(self, latents: ArrayInput, y: ArrayInput) -> Tensor:
+        """Return the exact log-probability of labels or counts ``y`` given ``latents`` (..., n, n_latents).
 
-        For counts it is the sum over their labels, without the multinomial coefficient, which the latents do not
-        change.
+        For counts it is the sum over their labels, without the multinomial coefficient, which is constant in the
+        latents.
         """
         owner = self._owner("log_prob")
         latents = as_floats(latents, name="latents", owner=owner, columns=self.n_latents, min_ndim=2)
         counts = self._counts(y, latents, "log_prob", name="latents")
         return self._log_prob_of_counts(latents, counts)
 
-    def expected_log_prob(self, mean: Any, variance: Any, y: Any) -> Tensor:
+    def expected_log_prob(self, mean: ArrayInput, variance: ArrayInput, y: ArrayInput) -> Tensor:
         """Return the expectation of ``log_prob`` under independent Gaussian latents, (n,).
 
-        Deterministic, and differentiable with respect to ``mean`` and ``variance``: what a variational bound on the
-        exact model needs.
+        It is deterministic, and differentiable by ``mean`` and ``variance``. Variational bounds on the exact model use
+        it.
         """
         mean, variance = self._latent_gaussian(mean, variance, "expected_log_prob")
         return self._expected_log_prob_of_counts(
             mean, variance, self._counts(y, mean, "expected_log_prob", name="mean")
         )
 
+    @no_type_check
     def predict_proba(
-        self, mean: Any, variance: Any, method: str = "quadrature", *, n_samples: int = 256, seed: int = 0
+        self,
+        mean: ArrayInput,
+        variance: ArrayInput,
+        method: PredictiveName | PredictiveMethod = "quadrature",
+        *,
+        n_samples: int = 256,
+        seed: int = 0,
     ) -> Tensor:
         """Return the probability of each class given independent Gaussian latents, (n, n_classes).
 
-        Differentiable with respect to ``mean`` and ``variance``. A row's answer depends on that row alone.
+        Probabilities are differentiable by ``mean`` and ``variance``. Those of a row depend on that row alone.
 
         Parameters
         ----------
         mean, variance : array-like of shape (n, n_latents)
-            Of the latents.
+            Mean and variance of the latents.
         method : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
-            See :class:`~gaussify.likelihoods.PredictiveMethod`.
+            How probabilities are computed, see :class:`~gaussify.likelihoods.PredictiveMethod`.
         n_samples, seed : int
-            For ``"monte-carlo"``.
+            Number of samples and seed for ``"monte-carlo"``.
         """
         owner = self._owner("predict_proba")
         chosen = _METHODS.get(method) if isinstance(method, str) else None
@@ -144,12 +152,12 @@ class ClassLikelihood(Likelihood):
         return self._probs(*self._latent_gaussian(mean, variance, "predict_proba"), chosen, n_samples, seed)
 
     @abstractmethod
-    def predict_uncertainty(self, mean: Any, variance: Any) -> ProbabilityUncertainty:
+    def predict_uncertainty(self, mean: ArrayInput, variance: ArrayInput) -> ProbabilityUncertainty:
         """Return the standard deviation of each probability and the split of the predictive entropy."""
 
     @abstractmethod
     def row_probs(self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]) -> Float[np.ndarray, " c"]:
-        """Return ``predict_proba`` of one row, by quadrature and in NumPy, for streams; nothing is checked."""
+        """Return ``predict_proba`` of one row by quadrature, in NumPy and without checks, as streams need it."""
 
     def _encode_counts(self, counts: Tensor, dtype: torch.dtype) -> PseudoTargets:
         if self.method is LikelihoodMethod.GAUSS:
@@ -159,17 +167,17 @@ class ClassLikelihood(Likelihood):
                     f"{self._owner('encode')} with method 'gauss' needs at least one count in each row; row "
                     f"{(total[:, 0] <= 0).nonzero()[0].item()} has none."
                 )
-            mean = self._regress_shares(counts / total)
+            mean = self._regression_means(counts / total)
             targets = PseudoTargets(mean, (self.label_variance.double() / total).expand_as(mean))
         else:
             targets = self._match_counts(counts)
         return PseudoTargets(*(tensor.to(dtype) for tensor in targets))
 
-    def _labels_or_counts(self, y: Any, function: str) -> Tensor:
-        shape = tuple(y.shape) if hasattr(y, "shape") else None
-        if shape is None:
+    def _labels_or_counts(self, y: ArrayInput, function: str) -> Tensor:
+        """Return labels (n,) or counts (n, n_classes)."""
+        if not hasattr(y, "shape"):
             y = as_floats(y, name="y", owner=self._owner(function))
-            shape = tuple(y.shape)
+        shape = tuple(y.shape)
         if len(shape) == 1:
             return as_labels(y, n_classes=self.n_classes, owner=self._owner(function))
         if len(shape) != 2:
@@ -179,7 +187,8 @@ class ClassLikelihood(Likelihood):
             )
         return as_floats(y, name="y", owner=self._owner(function), columns=self.n_classes, minimum=0.0)
 
-    def _counts(self, y: Any, like: Tensor, function: str, *, name: str) -> Tensor:
+    def _counts(self, y: ArrayInput, like: Tensor, function: str, *, name: str) -> Tensor:
+        """Return counts (n, n_classes) for the rows of ``like``, the argument called ``name``."""
         y = self._labels_or_counts(y, function)
         check_same_rows(self._owner(function), **{name: like.movedim(-2, 0), "y": y})
         if y.ndim == 1:
@@ -188,10 +197,10 @@ class ClassLikelihood(Likelihood):
 
 
 def entropy_split(probs: Tensor, variance: Tensor, aleatoric: Tensor, dtype: torch.dtype) -> ProbabilityUncertainty:
-    r"""Assemble the uncertainty from :math:`\mathbb{E}[p]`, :math:`\mathrm{Var}[p]` and :math:`\mathbb{E}[H(p)]`.
+    r"""Return the uncertainty, from :math:`\mathbb{E}[p]`, :math:`\mathrm{Var}[p]` and :math:`\mathbb{E}[H(p)]`.
 
-    Rounding below zero is taken off: variances and entropies are not negative, and an expected entropy is not above
-    the entropy of the expectation.
+    Rounding errors are clamped: variances and entropies are at least zero, and the expected entropy is at most the
+    entropy of the expectation.
     """
     total = torch.special.entr(probs).sum(-1).clamp_min(0.0)
     aleatoric = torch.minimum(aleatoric.clamp_min(0.0), total)

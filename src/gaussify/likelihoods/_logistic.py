@@ -1,7 +1,5 @@
 """Binary labels under a logistic sigmoid."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -10,11 +8,13 @@ from torch.distributions import Beta
 from torch.nn.functional import logsigmoid
 
 from gaussify._numerics import expected_sigmoid, softplus_moment
+from gaussify._typing import no_type_check
+from gaussify._validation import ArrayInput
 from gaussify.likelihoods._base import BETA_METHODS
 from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty, entropy_split
 from gaussify.likelihoods._predictive import PredictiveMethod, logistic_probs
-from gaussify.likelihoods._targets import PseudoTargets
-from gaussify.matching import match
+from gaussify.likelihoods._targets import LikelihoodMethod, LikelihoodMethodName, PseudoTargets
+from gaussify.matching import MatchMethod, match
 
 
 class LogisticLikelihood(ClassLikelihood):
@@ -27,11 +27,13 @@ class LogisticLikelihood(ClassLikelihood):
     Parameters
     ----------
     alpha_eps, beta_eps : float
-        Concentrations of the prior for class 1 and class 0; ``beta_eps=None`` takes ``alpha_eps``.
+        Concentrations of the prior for class 1 and class 0: imaginary observations of each class, which keep targets
+        finite. ``beta_eps=None`` means ``alpha_eps``.
     method : {"variational", "moment", "laplace", "gauss"}
-        ``"gauss"`` is least squares on the labels 0 and 1. ``"moment-ori"`` does not exist for a Beta.
+        How the Gaussian is chosen, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"gauss"`` is least squares on
+        the labels 0 and 1. ``"moment-ori"`` is not defined for a Beta.
     label_variance : float
-        Variance of one label for ``method="gauss"``.
+        Variance of one label, used by ``method="gauss"`` only.
 
     Examples
     --------
@@ -49,17 +51,18 @@ class LogisticLikelihood(ClassLikelihood):
     _methods = BETA_METHODS
     _parameters = ("alpha_eps", "beta_eps", "method")
 
+    @no_type_check
     def __init__(
         self,
-        alpha_eps: Any = 0.1,
-        beta_eps: Any = None,
-        method: str = "variational",
+        alpha_eps: float | Tensor = 0.1,
+        beta_eps: float | Tensor | None = None,
+        method: LikelihoodMethodName | LikelihoodMethod = "variational",
         *,
-        label_variance: float = 1.0,
+        label_variance: float | Tensor = 1.0,
     ) -> None:
         super().__init__(alpha_eps, method, label_variance)
         self.beta_eps = beta_eps
-        self._alpha(), self._beta()
+        self._alpha(), self._beta()  # which check them
 
     def _alpha(self) -> Tensor:
         return self._concentration("alpha_eps")
@@ -67,11 +70,11 @@ class LogisticLikelihood(ClassLikelihood):
     def _beta(self) -> Tensor:
         return self._concentration("alpha_eps" if self.beta_eps is None else "beta_eps")
 
-    def predict_uncertainty(self, mean: Any, variance: Any) -> ProbabilityUncertainty:
+    def predict_uncertainty(self, mean: ArrayInput, variance: ArrayInput) -> ProbabilityUncertainty:
         r"""Return the standard deviation of the probabilities and the split of the predictive entropy, without a graph.
 
-        With :math:`H(p) = \zeta(f) - f\sigma(f)`, :math:`\zeta` the softplus, and Stein's lemma,
-        :math:`\mathbb{E}[H] = E_0 - m E_1 - v E_2`, where :math:`E_k = \mathbb{E}[\zeta^{(k)}(f)]`.
+        The entropy of a label is :math:`H(p) = \zeta(f) - f\sigma(f)`, with :math:`\zeta` the softplus. So by Stein's
+        lemma :math:`\mathbb{E}[H] = E_0 - m E_1 - v E_2`, where :math:`E_k = \mathbb{E}[\zeta^{(k)}(f)]`.
         """
         mean, variance = self._latent_gaussian(mean, variance, "predict_uncertainty")
         dtype, (mean, variance) = mean.dtype, (x.detach().double() for x in (mean, variance))
@@ -91,15 +94,15 @@ class LogisticLikelihood(ClassLikelihood):
         alpha = self._alpha()
         counts = counts.to(alpha.device)
         posterior = Beta(alpha + counts[:, 1:], self._beta().to(counts) + counts[:, :1], validate_args=False)
-        matched = match(posterior, self.method.value)
+        matched = match(posterior, MatchMethod(self.method))
         return PseudoTargets(matched.mean, matched.variance)
 
-    def _regress_shares(self, shares: Tensor) -> Tensor:
+    def _regression_means(self, shares: Tensor) -> Tensor:
         return shares[:, 1:]
 
     def _log_prob_of_counts(self, latents: Tensor, counts: Tensor) -> Tensor:
         return counts[:, 1] * latents[..., 0] + counts.sum(-1) * logsigmoid(-latents[..., 0])
 
     def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
-        r""":math:`c_1 m - (c_0 + c_1)\,\mathbb{E}\,\zeta(f)`."""
+        r"""Return :math:`c_1 m - (c_0 + c_1)\,\mathbb{E}\,\zeta(f)`."""
         return counts[:, 1] * mean[:, 0] - counts.sum(-1) * softplus_moment(0, mean, variance)[:, 0]

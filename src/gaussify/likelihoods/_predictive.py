@@ -1,7 +1,7 @@
 r"""From independent Gaussian latents to class probabilities, in five ways.
 
-``quadrature`` is exact to 5e-6 and the default; the others trade accuracy for something, and
-``gaussify reproduce probabilities`` measures how much.
+``quadrature``, the default, is accurate to 1e-6. The others are cheaper or known from the literature, and
+``gaussify reproduce probabilities`` measures their errors.
 """
 
 import math
@@ -18,7 +18,7 @@ from gaussify._numerics import expected_softmax, sigmoid_pair
 PredictiveName = Literal["quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"]
 """Names of the members of :class:`PredictiveMethod`."""
 
-_ELEMENTS = 1 << 20  # rows x classes x (samples or classes) at a time
+_ELEMENTS = 1 << 20  # most numbers (rows x classes x samples, or rows x classes²) held at a time
 
 
 class PredictiveMethod(StrEnum):
@@ -38,15 +38,15 @@ class PredictiveMethod(StrEnum):
     """
 
     QUADRATURE = "quadrature"
-    """The Gumbel-max integral: deterministic, exact to 5e-6 (2e-6 in float64), a row at a time."""
+    """The Gumbel-max integral: deterministic, and accurate to 1e-6 for variances up to 400 (in float64)."""
     MONTE_CARLO = "monte-carlo"
-    """The paper's average over samples of the latents, seeded."""
+    """The paper's average over samples of the latents, drawn with a seed."""
     MEAN_FIELD = "mean-field"
-    """Every pair of classes by the probit approximation of its logistic-Gaussian integral; n_classes² a row."""
+    """The probit approximation of the logistic-Gaussian integral of every pair of classes; costs n_classes² per row."""
     BRIDGE = "bridge"
     """Mean of the Dirichlet that the Laplace bridge gives."""
     PLUG_IN = "plug-in"
-    """The link at the mean; the variance is not used."""
+    """Softmax or sigmoid of the mean; the variance is ignored."""
 
 
 def softmax_probs(
@@ -56,7 +56,7 @@ def softmax_probs(
     n_samples: int,
     seed: int,
 ) -> Float[Tensor, "n c"]:
-    """Class probabilities (n, c) from latents of ``mean`` and ``variance`` (n, c)."""
+    """Return class probabilities (n, c) for latents of ``mean`` and ``variance`` (n, c)."""
     if method is PredictiveMethod.QUADRATURE:
         return expected_softmax(mean, variance)
     if method is PredictiveMethod.MONTE_CARLO:
@@ -75,7 +75,7 @@ def logistic_probs(
     n_samples: int,
     seed: int,
 ) -> Float[Tensor, "n 2"]:
-    """Probabilities of class 0 and 1, (n, 2), from a latent of ``mean`` and ``variance`` (n, 1)."""
+    """Return the probabilities of class 0 and 1, (n, 2), for one latent of ``mean`` and ``variance`` (n, 1)."""
     if method is PredictiveMethod.QUADRATURE:
         return sigmoid_pair(mean[:, 0], variance[:, 0])
     logits = torch.cat([-mean, mean], -1)
@@ -83,17 +83,17 @@ def logistic_probs(
         return _sampled(lambda f: torch.sigmoid(torch.cat([-f, f], -1)), mean, variance, n_samples, seed)
     if method is PredictiveMethod.MEAN_FIELD:
         return torch.sigmoid(logits * _shrinkage(variance))
-    # the Beta of the Laplace bridge has the sigmoid of the mean for its mean: a plug-in
+    # the Beta that the Laplace bridge gives has the mean sigmoid(m), as for the plug-in
     return torch.sigmoid(logits)
 
 
 def _shrinkage(variance: Tensor) -> Tensor:
-    r"""MacKay's factor :math:`1 / \sqrt{1 + \pi v / 8}` from the probit approximation of the sigmoid."""
+    r"""Return MacKay's factor :math:`1 / \sqrt{1 + \pi v / 8}`, from the probit approximation of the sigmoid."""
     return torch.rsqrt(1.0 + math.pi / 8.0 * variance)
 
 
 def _sampled(link: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor, n_samples: int, seed: int) -> Tensor:
-    """Average of ``link`` over samples; each row uses the same standard normal draws, so batches don't matter."""
+    """Return the average of ``link`` over samples: the same standard normal draws for every row, in any batch."""
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(n_samples, mean.shape[-1], generator=generator, dtype=torch.float64).to(mean)
     rows = max(1, _ELEMENTS // noise.numel())
@@ -102,7 +102,7 @@ def _sampled(link: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor, n
 
 
 def _mean_field(mean: Tensor, variance: Tensor) -> Tensor:
-    r"""Approximate every pair of classes, then normalise.
+    r"""Return the normalised products of pairwise approximations.
 
     .. math:: p_k \propto \left[\sum_j \exp\left(-(m_k - m_j) / \sqrt{1 + \pi(v_k + v_j)/8}\right)\right]^{-1}
 
@@ -117,14 +117,14 @@ def _mean_field(mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def _bridge(mean: Tensor, variance: Tensor) -> Tensor:
-    r"""Mean of the Dirichlet that the Laplace bridge gives.
+    r"""Return the mean of the Dirichlet that the Laplace bridge gives.
 
     .. math:: \alpha_k = \frac1{v_k}\left(1 - \frac2K + \frac{e^{m_k}}{K^2}\sum_j e^{-m_j}\right)
 
-    The softmax sees the latents less their average only, whose means and variances
-    :math:`v_k(1 - 2/K) + \sum_j v_j / K^2` are taken here. (Conditioning on a zero sum instead, as is also done, would
-    change with a constant added to all latents.) For latents from the Laplace matching of a Dirichlet, the mean of
-    that Dirichlet comes back exactly. A row without variance is a softmax.
+    The softmax depends on the latents less their average only, so :math:`m` and :math:`v` are those of the centred
+    latents, with :math:`v_k(1 - 2/K) + \sum_j v_j / K^2` as variances. (Conditioning on a zero sum, as is also done,
+    would let a constant added to all latents change the answer.) For latents from the Laplace matching of a Dirichlet,
+    this is exactly the mean of that Dirichlet. A row without variance gives the softmax.
     """
     n_classes = mean.shape[-1]
     centred = mean - mean.mean(-1, keepdim=True)

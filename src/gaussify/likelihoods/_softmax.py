@@ -1,7 +1,5 @@
 """Multiclass labels under a softmax."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -9,30 +7,33 @@ from torch import Tensor
 from torch.distributions import Dirichlet
 
 from gaussify._numerics import expected_logsumexp, expected_softmax_row, softmax_uncertainty
-from gaussify._validation import check_count
+from gaussify._typing import no_type_check
+from gaussify._validation import ArrayInput, check_count
 from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty, entropy_split
 from gaussify.likelihoods._predictive import PredictiveMethod, softmax_probs
-from gaussify.likelihoods._targets import PseudoTargets
-from gaussify.matching import match
+from gaussify.likelihoods._targets import LikelihoodMethod, LikelihoodMethodName, PseudoTargets
+from gaussify.matching import MatchMethod, match
 
 
 class SoftmaxLikelihood(ClassLikelihood):
     r"""Labels of K classes as Gaussian observations of K logits.
 
     A label with counts :math:`c` (one-hot for a hard label) and the prior :math:`\mathrm{Dir}(\alpha_\epsilon)` give
-    the posterior :math:`\mathrm{Dir}(\alpha_\epsilon + c)` of the class probabilities: the softmax of K independent
-    log-Gammas, each of which is matched by a Gaussian (section 3.2 of the paper).
+    the posterior :math:`\mathrm{Dir}(\alpha_\epsilon + c)` of the class probabilities. That is the softmax of K
+    independent log-Gammas, each of which is matched by a Gaussian (section 3.2 of the paper).
 
     Parameters
     ----------
     n_classes : int
-        Number of classes, at least 2; classes that never occur are allowed.
+        Number of classes, at least 2. Classes without any label are allowed.
     alpha_eps : float or sequence of float
-        Concentration of the prior: one number, or one per class. A tensor keeps its dtype, device and graph.
+        Concentration of the prior, one number or one for each class: imaginary observations of every class, which keep
+        targets finite. A tensor keeps its dtype, device and graph.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
-        See :class:`~gaussify.likelihoods.LikelihoodMethod`; ``"gauss"`` is least squares on one-hot labels.
+        How the Gaussian is chosen, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"gauss"`` is least squares on
+        one-hot labels.
     label_variance : float
-        Variance of one label for ``method="gauss"``; other methods choose their own.
+        Variance of one label, used by ``method="gauss"`` only.
 
     Examples
     --------
@@ -51,25 +52,26 @@ class SoftmaxLikelihood(ClassLikelihood):
 
     _parameters = ("n_classes", "alpha_eps", "method")
 
+    @no_type_check
     def __init__(
         self,
         n_classes: int,
-        alpha_eps: Any = 0.1,
-        method: str = "variational",
+        alpha_eps: ArrayInput = 0.1,
+        method: LikelihoodMethodName | LikelihoodMethod = "variational",
         *,
-        label_variance: float = 1.0,
+        label_variance: float | Tensor = 1.0,
     ) -> None:
         super().__init__(alpha_eps, method, label_variance)
         self.n_classes = self.n_latents = check_count(n_classes, name="n_classes", owner="SoftmaxLikelihood", minimum=2)
-        self._alpha()
+        self._alpha()  # which checks it
 
     def _alpha(self) -> Tensor:
         return self._concentration("alpha_eps", sizes=(self.n_classes,))
 
-    def predict_uncertainty(self, mean: Any, variance: Any) -> ProbabilityUncertainty:
+    def predict_uncertainty(self, mean: ArrayInput, variance: ArrayInput) -> ProbabilityUncertainty:
         r"""Return the standard deviation of each probability and the split of the predictive entropy, without a graph.
 
-        Variances of probabilities are accurate to 1e-7, standard deviations hence to 3e-4 at worst.
+        Variances of probabilities are accurate to 1e-7, so standard deviations are to 3e-4 at worst.
         """
         mean, variance = self._latent_gaussian(mean, variance, "predict_uncertainty")
         return entropy_split(*softmax_uncertainty(mean.double(), variance.double()), mean.dtype)
@@ -83,15 +85,15 @@ class SoftmaxLikelihood(ClassLikelihood):
     def _match_counts(self, counts: Tensor) -> PseudoTargets:
         alpha = self._alpha()
         concentration = alpha + counts.to(alpha.device)
-        matched = match(Dirichlet(concentration, validate_args=False), self.method.value)
+        matched = match(Dirichlet(concentration, validate_args=False), MatchMethod(self.method))
         return PseudoTargets(matched.mean, matched.variance)
 
-    def _regress_shares(self, shares: Tensor) -> Tensor:
+    def _regression_means(self, shares: Tensor) -> Tensor:
         return shares
 
     def _log_prob_of_counts(self, latents: Tensor, counts: Tensor) -> Tensor:
         return (counts * torch.log_softmax(latents, -1)).sum(-1)
 
     def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
-        r""":math:`\sum_k c_k m_k - \left(\sum_k c_k\right)\mathbb{E}\log\sum_j e^{f_j}`."""
+        r"""Return :math:`\sum_k c_k m_k - \left(\sum_k c_k\right)\mathbb{E}\log\sum_j e^{f_j}`."""
         return (counts * mean).sum(-1) - counts.sum(-1) * expected_logsumexp(mean, variance)

@@ -1,20 +1,20 @@
-"""What a likelihood turns labels into, and the ways to do it."""
+"""Pseudo-targets, into which a likelihood turns labels, and the methods to choose them."""
 
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from gaussify._validation import float_dtype
+from gaussify._validation import ArrayInput, float_dtype
 
 LikelihoodMethodName = Literal["variational", "moment", "laplace", "moment-ori", "gauss"]
 """Names of the members of :class:`LikelihoodMethod`."""
 
 
 class PseudoTargets(NamedTuple):
-    """Gaussian observations of the latents: what Gaussian regression takes in place of labels.
+    """Gaussian observations of the latents, which take the place of labels in Gaussian regression.
 
     Examples
     --------
@@ -28,7 +28,7 @@ class PseudoTargets(NamedTuple):
 
 
 class LatentVariances(NamedTuple):
-    """The two variances of a latent in the table of a softmax: what a row of its own class gives it, and any other row.
+    """The two variances of each latent in the target table of a softmax: from rows of its own class, and from others.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class LatentVariances(NamedTuple):
 
     @classmethod
     def of(cls, table: PseudoTargets, latents: Int[Tensor, " k"] | None = None) -> "LatentVariances | None":
-        """Return them, for all latents or some; None if there is not one for each class, or more variances for one."""
+        """Return the two variances of all latents, or of some; None for a table that has any other structure."""
         n_classes, n_latents = table.variance.shape
         if n_classes != n_latents or n_classes < 2:
             return None
@@ -55,7 +55,7 @@ class LatentVariances(NamedTuple):
 
 
 class LikelihoodMethod(StrEnum):
-    """How a likelihood chooses its Gaussians: a way of matching, or the paper's baseline.
+    """How a likelihood chooses its Gaussians: one of the four ways of matching, or the paper's baseline.
 
     Examples
     --------
@@ -72,10 +72,10 @@ class LikelihoodMethod(StrEnum):
     MOMENT_ORI = "moment-ori"
     """Log-normal with the mean and variance of the standard basis."""
     GAUSS = "gauss"
-    """Least squares on the labels themselves, with one variance for all."""
+    """Least squares on the labels themselves, with one variance for all; the paper's baseline."""
 
 
-def choose_dtype(alpha_eps: Any, y: Any = None) -> torch.dtype:
+def target_dtype(alpha_eps: ArrayInput, y: ArrayInput | None = None) -> torch.dtype:
     """Return the dtype of targets: that of a tensor ``alpha_eps``, else of fractional ``y``, else torch's default."""
     of_alpha = float_dtype(alpha_eps) if isinstance(alpha_eps, Tensor) else None
     of_labels = None if y is None else float_dtype(y)

@@ -40,7 +40,7 @@ from gaussify._estimators import (
 )
 from gaussify._persistence import read_model, write_model
 from gaussify._typing import no_type_check
-from gaussify._validation import check_count
+from gaussify._validation import ArrayInput, check_count
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import ClassLikelihood, PredictiveMethod, PredictiveName
 from gaussify.linear._current import CurrentPosterior
@@ -98,7 +98,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     dispersion : float or "auto"
         Factor of the variances of labels; 1 is the paper's model. With 1, ``alpha_eps`` and ``temperature`` give the
         best predictions, but the posterior of the weights can be too narrow or too wide by half and more. ``"auto"``
-        gives a label the information about the logits that it has by the exact likelihood, on average over rows and
+        gives a label the information about the logits that it has by the class likelihood, on average over rows and
         directions. For two classes and about twenty features or more, standard deviations of the weights are then those
         of the exact posterior to a few per cent. For fewer features and strong signals they are too small along the
         weights. For more classes, the same holds for differences between the weights of two classes.
@@ -207,7 +207,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self.predictive = predictive
         self.random_state = random_state
 
-    def fit(self: _Model, X: Any, y: Any, sample_weight: Any = None) -> _Model:
+    def fit(self: _Model, X: ArrayInput, y: ArrayInput, sample_weight: ArrayInput | None = None) -> _Model:
         with unchanged_on_error(self):
             super().fit(X, y, sample_weight)
             self.tune()
@@ -253,7 +253,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, int(self._is_seen.sum())
         return self
 
-    def predict_latent(self, X: Any) -> tuple[Floats, Floats]:
+    def predict_latent(self, X: ArrayInput) -> tuple[Floats, Floats]:
         """Return mean and variance of the latents, (n, n_latents) each, divided by the temperature and its square."""
         mean, variance = self._latent(self._check_features(X))
         return mean.numpy(), variance.numpy()
@@ -311,7 +311,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             self._choice = None
         return self
 
-    def unlearn(self: _Model, X: Any, y: Any, sample_weight: Any = None) -> _Model:
+    def unlearn(self: _Model, X: ArrayInput, y: ArrayInput, sample_weight: ArrayInput | None = None) -> _Model:
         """Take out rows that were learnt before, as if they had never come.
 
         Their classes stay, and so do automatic choices until ``tune``. Rows that were never learnt are refused, as far

@@ -14,7 +14,7 @@ _FADED = 1e-100  # weight under which a row counts as forgotten
 
 
 class ReservoirRows(NamedTuple):
-    """Distinct rows (features and label), the weight each has gathered, and what they were drawn by."""
+    """Distinct rows (features and label), their total weights, and the hashes and ranks that select them."""
 
     features: Floats  # (n, d)
     labels: Indices  # (n,)
@@ -24,15 +24,14 @@ class ReservoirRows(NamedTuple):
 
 
 class Reservoir:
-    r"""The ``size`` distinct rows of smallest rank, where a row's rank is a hash of its contents.
+    r"""A sample of a stream: the ``size`` distinct rows of smallest rank, where the rank is a hash of the row.
 
-    A hash is as good as a random number, and being the same wherever and whenever the row comes it makes the sample a
-    function of the set of rows: any order, any chunking and any merging of shards ends with the same rows (a bottom-k
-    sketch [1]_). Repeated rows are one row with the sum of their weights. Under forgetting, the rank of a row grows as
-    its weight decays, so that recent rows take the place of old ones: sampling in proportion to what is left of their
-    weight [2]_.
+    A hash serves as a random number that is always the same for the same row. So the sample depends on the set of rows
+    alone: any order, any chunks and any merging of shards give the same rows (a bottom-k sketch [1]_). Repeated rows
+    are one row with the sum of their weights. With forgetting, the rank of a row grows as its weight decays, so recent
+    rows replace old ones. Rows are then sampled in proportion to their remaining weight [2]_.
 
-    Rows are kept a little longer than needed, up to twice ``size``, and sorted out when they are asked for.
+    Up to twice ``size`` rows are kept and cut to ``size`` when they are needed.
 
     References
     ----------
@@ -58,19 +57,19 @@ class Reservoir:
         self._salts = np.zeros(0, dtype=np.uint64)
         self._kept: list[ReservoirRows] = []
         self._n_kept = 0
-        self._age = 0.0  # minus the logarithm of how much a row of weight one has decayed since the beginning
-        self.log_limit = np.inf  # smallest log-rank that was ever turned away, on the scale of ranks at age zero
-        self._key_limit = _LAST_KEY  # no key above it has a rank below the limit, at age zero
+        self._age = 0.0  # minus the logarithm of the present weight of a row that began with weight one
+        self.log_limit = np.inf  # smallest log-rank ever rejected, on the scale of age zero
+        self._key_limit = _LAST_KEY  # at age zero, no larger key has a rank below the limit
 
     def copy(self) -> "Reservoir":
-        """Return another reservoir of the same rows."""
+        """Return an independent reservoir with the same rows."""
         twin = object.__new__(Reservoir)
         twin.__dict__.update(self.__dict__)
         twin._kept = list(self._kept)
         return twin
 
     def set_classes(self, classes: NDArray, places: Indices | None = None) -> None:
-        """Say which labels stand behind class indices from now on; those of rows so far become ``places``."""
+        """Set the labels of the class indices; index i of rows so far becomes ``places[i]``."""
         self._salts = np.array([_salt(label, self.seed) for label in classes.tolist()], dtype=np.uint64)
         if places is not None:
             self._kept = [rows._replace(labels=places[rows.labels]) for rows in self._kept]
@@ -84,11 +83,11 @@ class Reservoir:
         age: Floats | None = None,
         sign: float = 1.0,
     ) -> None:
-        """Offer rows, each already decayed by ``exp(-age)``; with ``sign=-1`` take them out."""
+        """Add rows with weights decayed by ``exp(-age)``; ``sign=-1`` removes them."""
         key = self._hash(features, labels)
         if age is None and self._age == 0.0 and (key[0] if len(key) == 1 else key.min()) > self._key_limit:
-            return  # as nearly all rows of a long stream do
-        # log of a standard exponential variate, made of the hash; dividing by the present weight of one is adding age
+            return  # nearly all rows of a long stream end here
+        # log of a standard exponential variate, made from the hash; dividing it by the weight exp(-age) adds the age
         log_rank = np.log(-np.log1p(-((key >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)) - self._age
         if age is not None:
             log_rank += age
@@ -100,7 +99,7 @@ class Reservoir:
         weight = np.ones(len(key)) if sample_weight is None else sample_weight
         if age is not None:
             weight = weight * np.exp(-age)
-        # weights are kept on the scale of age zero as well, so that ageing is one number
+        # weights are kept on the scale of age zero too, so that decay changes a single number
         weight = sign * weight[admitted] * np.exp(self._age)
         self._keep(
             ReservoirRows(features[admitted], labels[admitted].copy(), weight, key[admitted], log_rank[admitted])
@@ -109,7 +108,7 @@ class Reservoir:
     def decay(self, age: float) -> None:
         """Multiply the weight of every row so far by ``exp(-age)``."""
         self._age, self._key_limit = self._age + age, _LAST_KEY
-        if self._age > 300.0:  # long before exp overflows
+        if self._age > 300.0:  # well before exp overflows
             rows = self._sorted_out()
             faded = rows.weight * np.exp(-self._age)
             aged = rows._replace(weight=faded, log_rank=rows.log_rank + self._age)
@@ -117,7 +116,7 @@ class Reservoir:
             self._age, self._kept = 0.0, [aged]
 
     def merge(self, other: "Reservoir", places: Indices) -> None:
-        """Join another reservoir of the same seed, whose class indices become ``places``."""
+        """Add the rows of another reservoir with the same seed; its class index i becomes ``places[i]``."""
         rows = other._sorted_out()
         shift = self._age - other._age
         moved = rows._replace(
@@ -127,25 +126,25 @@ class Reservoir:
         self._keep(moved)
 
     def widen(self, n_features: int) -> None:
-        """Make room for features that were zero so far; hashes stay, as zeros do not count in them."""
+        """Add features that were zero so far; hashes do not change, for zeros do not count in them."""
         more = n_features - self.n_features
         self._kept = [rows._replace(features=np.pad(rows.features, ((0, 0), (0, more)))) for rows in self._kept]
         self.n_features, self._multipliers = n_features, multipliers(self.seed, n_features)
 
     def rows(self) -> ReservoirRows:
-        """Return the sample, its weights as they are now, in the order of rank."""
+        """Return the sample in order of rank, with present weights."""
         rows = self._sorted_out()
         left = rows._replace(weight=rows.weight * np.exp(-self._age), log_rank=rows.log_rank + self._age)
-        there = left.weight > _FADED
-        return left if there.all() else ReservoirRows._make(array[there] for array in left)
+        remains = left.weight > _FADED
+        return left if remains.all() else ReservoirRows._make(array[remains] for array in left)
 
     def restore(self, rows: ReservoirRows, log_limit: float) -> None:
-        """Go on from a sample that ``rows`` gave, and the limit at that time (at its age)."""
+        """Set the sample to what ``rows`` returned, and the limit to ``present_log_limit`` at that time."""
         self._kept, self._n_kept, self._age, self.log_limit = [rows], len(rows.key), 0.0, log_limit
 
     @property
     def present_log_limit(self) -> float:
-        """The limit on the scale of the ranks that ``rows`` gives."""
+        """The limit on the scale of the ranks in ``rows``."""
         return float(self.log_limit + self._age)
 
     def _keep(self, rows: ReservoirRows) -> None:
@@ -155,7 +154,7 @@ class Reservoir:
             self._sorted_out()
 
     def _sorted_out(self) -> ReservoirRows:
-        """Join repeated rows, drop those of no weight, keep the smallest ranks."""
+        """Return the sample: join repeated rows, drop rows without weight, keep the smallest ranks."""
         if not self._kept:
             empty = np.zeros(0)
             return ReservoirRows(
@@ -164,7 +163,7 @@ class Reservoir:
         features, labels, weight, key, log_rank = (np.concatenate(parts) for parts in zip(*self._kept, strict=True))
         _, first, place = np.unique(key, return_index=True, return_inverse=True)
         gross, weight = (np.bincount(place, w).astype(np.float64) for w in (np.abs(weight), weight))
-        # copies of a row under forgetting: the latest, whose rank is smallest, stands for all
+        # with forgetting, copies of a row have different ranks: the latest copy has the smallest, which counts
         rank = np.full(len(first), np.inf)
         np.minimum.at(rank, place, log_rank)
         keep = np.flatnonzero((weight > 1e-9 * gross) & (rank < self.log_limit))
@@ -180,8 +179,8 @@ class Reservoir:
         return rows
 
     def _hash(self, features: Floats, labels: Indices) -> Keys:
-        """64 bits a row that depend on every feature and the label; exact integers, so the same in any batch."""
-        if len(features) == 1:  # Python's own numbers are faster then
+        """Return a 64-bit hash of each row's features and label; integer arithmetic is the same in any batch."""
+        if len(features) == 1:  # Python integers are faster for one row
             key = int(row_sums(features, self._multipliers)[0]) ^ int(self._salts[labels[0]])
             return np.array([_mix_one(_mix_one(key))], dtype=np.uint64)
         return mix(mix(row_sums(features, self._multipliers) ^ self._salts[labels]))
@@ -193,6 +192,6 @@ def _mix_one(bits: int) -> int:
 
 
 def _salt(label: object, seed: int) -> int:
-    """64 bits of a label, the same for 1, 1.0 and True."""
+    """Return 64 bits from a label, the same for 1, 1.0 and True."""
     text = repr(float(label)) if isinstance(label, int | float) else repr(label)
     return int.from_bytes(hashlib.blake2b(f"{seed} {text}".encode(), digest_size=8).digest(), "little")

@@ -1,9 +1,10 @@
-r"""What the paper compares its streaming models with, under the same interface.
+r"""Baselines of the paper's streaming experiments, with the interface of the other classifiers.
 
-:class:`ADFClassifier` approximates the posterior of the exact softmax model row by row, :class:`MomentumSGDClassifier`
-keeps weights alone, and :class:`LeastSquaresClassifier` regresses on the labels themselves. Unlike the matched models,
-the first two depend on the order of the rows and, a little, on chance; and to them a class that turns up late is one
-that nothing has been said about, whereas a class declared at the start has been ruled out by the rows of the others.
+:class:`ADFClassifier` approximates the posterior of the exact softmax model row by row.
+:class:`MomentumSGDClassifier` learns weights without their uncertainty. :class:`LeastSquaresClassifier` regresses on
+the labels. Unlike matched models, the first two depend on the order of the rows and on random numbers. They also
+distinguish two kinds of new classes. One that was declared at the start has become improbable with each row of the
+others; one that was not declared starts at the prior.
 
 References
 ----------
@@ -13,18 +14,20 @@ References
 """
 
 import math
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from gaussify._calibration import CriterionName
 from gaussify._estimators import Floats, Indices, StreamingClassifier, unchanged_on_error
-from gaussify._validation import as_concentration, check_count
+from gaussify._typing import no_type_check
+from gaussify._validation import ArrayInput, as_concentration, check_count
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.likelihoods import SoftmaxLikelihood
+from gaussify.likelihoods import PredictiveName, SoftmaxLikelihood
 from gaussify.linear._classifier import BayesianLogisticRegression
 from gaussify.posterior import GaussianPosterior, latent
 
@@ -39,8 +42,8 @@ __all__ = [
 ]
 
 _SGD = TypeVar("_SGD", bound="MomentumSGDClassifier")
-_WIDE = 16.0  # variance of a latent above which moments of samples err less than slopes of the softmax
-_LEAST_LEFT = 0.01  # of the variance of a latent, after one row
+_WIDE = 16.0  # variance of a latent above which moments of samples are more precise than slopes of the softmax
+_LEAST_LEFT = 0.01  # smallest share of the variance of a latent that one row may leave
 
 
 class LogNormaliser(NamedTuple):
@@ -65,7 +68,7 @@ def log_normaliser(
     noise: Float[Tensor, "c s"],
     weight: float = 1.0,
 ) -> LogNormaliser:
-    r"""Estimate the log-normaliser of the tilted distribution of a row's latents by simple Monte Carlo.
+    r"""Return a Monte Carlo estimate of the log-normaliser of a row's tilted distribution, with its derivatives.
 
     For independent latents :math:`f_l \sim \mathcal{N}(m_l, v_l)` and the label y of a row of weight w, with
     :math:`p = \mathrm{softmax}(f)` and the expectation :math:`\tilde{\mathbb{E}}` under the tilted distribution
@@ -76,19 +79,19 @@ def log_normaliser(
         h_l &= \tfrac{w}{2}\tilde{\mathbb{E}}[w(\delta_{yl} - p_l)^2 - p_l(1 - p_l)]
             = \tfrac12\big(\tilde{\mathbb{E}}[(f_l - m_l)^2] / v_l - 1\big) / v_l.
 
-    The first form, of slopes of the softmax, is exact for zero variance; the second, of moments of the samples, has
-    the same relative error for any variance, and is used where latents vary so much that few samples see a slope.
+    The first form, with slopes of the softmax, is exact for zero variance. The second, with moments of the samples, has
+    the same relative error for any variance. It is used for large variances, where the slope is zero at most samples.
 
     Parameters
     ----------
     mean, variance
-        Of the latents, (c,).
+        Mean and variance of the latents, (c,).
     label
         Index of the class.
     noise
         Standard normal draws, (c, s).
     weight
-        Of the row.
+        Weight of the row.
 
     Examples
     --------
@@ -104,10 +107,10 @@ def log_normaliser(
     tilt = torch.softmax(log_tilt, 0)
     probs = log_probs.exp_()
     mean_prob, mean_square = probs @ tilt, probs.square() @ tilt
-    own = torch.zeros_like(mean)
-    own[label] = 1.0
-    grad_mean = weight * (own - mean_prob)
-    square = own * (1.0 - 2.0 * mean_prob) + mean_square  # of own - p
+    one_hot = torch.zeros_like(mean)
+    one_hot[label] = 1.0
+    grad_mean = weight * (one_hot - mean_prob)
+    square = one_hot * (1.0 - 2.0 * mean_prob) + mean_square  # E[(one_hot - p)²]
     grad_variance = 0.5 * weight * (weight * square - mean_prob + mean_square)
     wide = variance > _WIDE
     if bool(wide.any()):
@@ -126,7 +129,7 @@ def absorb_(
     weight: float = 1.0,
     damping: float = 1.0,
 ) -> None:
-    r"""Replace the posterior, in place, by the Gaussian with the moments of posterior times softmax; c d².
+    r"""Replace the posterior, in place, by the Gaussian with the moments of posterior times softmax.
 
     With :math:`S_l = R_l^\top R_l`, :math:`u = R_l\phi`, :math:`v = |u|^2` and the derivatives g, h of
     :func:`log_normaliser` at the latents :math:`\phi^\top m_l` and v,
@@ -134,9 +137,10 @@ def absorb_(
     .. math:: m_l \leftarrow m_l + \eta g S_l\phi, \qquad
         S_l \leftarrow S_l - \eta c\,(S_l\phi)(S_l\phi)^\top, \qquad c = g^2 - 2h.
 
-    The damping :math:`\eta` is the number given or, where an estimate would leave less than a hundredth of the variance
-    of the latent, or none, as much smaller as need be. The root of the new covariance is
-    :math:`(I - \beta uu^\top)R_l` with :math:`\beta = \eta c / (1 + \sqrt{1 - \eta cv})`, so that it stays one.
+    The damping :math:`\eta` is the given number, or a smaller one if the estimate would leave less than a hundredth of
+    the variance of the latent. The root of the new covariance is :math:`(I - \beta uu^\top)R_l` with
+    :math:`\beta = \eta c / (1 + \sqrt{1 - \eta cv})`, so the covariance stays positive definite. The cost is c d² for
+    c classes.
 
     Examples
     --------
@@ -163,38 +167,38 @@ def absorb_(
 class ADFClassifier(StreamingClassifier):
     r"""Assumed density filtering in the exact softmax model, one row at a time.
 
-    The posterior of the weights of each class is a Gaussian of its own, with all correlations between these weights and
-    none with those of other classes. A row multiplies it by
-    :math:`\mathrm{softmax}_y`, and the Gaussian with the moments of that takes its place (:func:`absorb_`); the moments
-    come from the log-normaliser and its derivatives, which simple Monte Carlo estimates [1]_ (:func:`log_normaliser`).
-    A row costs K d², and K numbers for each sample; memory is K d² numbers.
+    The weights of each class have a Gaussian posterior with full covariance; weights of different classes are
+    independent. A row multiplies the posterior by :math:`\mathrm{softmax}_y`, and the Gaussian with the same moments
+    replaces the product (:func:`absorb_`). The moments come from the log-normaliser and its derivatives, which Monte
+    Carlo estimates [1]_ (:func:`log_normaliser`). A row costs K d² and K numbers for each sample, with K classes and d
+    features; memory is K d² numbers.
 
-    Rows are visited once, in their order, by ``fit`` as well: shuffle rows that are sorted by class, from which it
-    learns little. Rows that come before a second class is known say nothing.
+    ``fit`` also visits rows once, in their order. Shuffle rows that are sorted by class, for the model learns little
+    from them in that order. Rows that come before a second class is known are not learnt.
 
     Parameters
     ----------
     prior_variance : float
-        Of the weights.
+        Prior variance of the weights.
     n_samples : int
-        Draws of the latents for each row.
+        Number of draws of the latents for each row.
     damping : float
-        Share in (0, 1] of a row's update that is made; updates that would be invalid are shortened further.
+        Share in (0, 1] of each update that is made. Updates that would be invalid are shortened further.
     fit_intercept : bool
         Whether each latent has a constant term.
     intercept_variance : float
-        Prior variance of the constant terms. Latents that vary by more than some tens need many samples.
+        Prior variance of the constant terms. Latents with variances of several tens or more need many samples.
     random_state : int
-        Seed of the draws. They follow the rows: chunks don't matter.
+        Seed of the draws, which do not depend on how rows are split into chunks.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Labels so far, sorted.
+        Sorted labels so far.
     coef_, intercept_ : ndarray of shape (n_classes, n_features) and (n_classes,)
-        Mean of the weights.
+        Posterior mean of the weights and of the constant terms.
     posterior_ : GaussianPosterior
-        Of the weights, the last being the constant term where there is one.
+        Posterior of the weights; the last weight is the constant term, if there is one.
 
     References
     ----------
@@ -214,6 +218,7 @@ class ADFClassifier(StreamingClassifier):
     posterior_: GaussianPosterior
     _state: Tensor  # of the generator
 
+    @no_type_check
     def __init__(
         self,
         prior_variance: float = 1.0,
@@ -231,7 +236,7 @@ class ADFClassifier(StreamingClassifier):
         self.intercept_variance = intercept_variance
         self.random_state = random_state
 
-    def predict_latent(self, X: Any) -> tuple[Floats, Floats]:
+    def predict_latent(self, X: ArrayInput) -> tuple[Floats, Floats]:
         """Return mean and variance of the latents, (n, n_classes) each."""
         mean, variance = latent(self.posterior_, self._features(self._check_features(X)))
         return mean.numpy(), variance.numpy()
@@ -272,7 +277,7 @@ class ADFClassifier(StreamingClassifier):
         weights = [1.0] * len(X) if sample_weight is None else sample_weight.tolist()
         for feature, label, weight in zip(self._features(X), labels.tolist(), weights, strict=True):
             if weight > 0.0:
-                # a fifth of the time of drawing in double precision
+                # float32 takes a fifth of the time of drawing in float64
                 noise = torch.randn(len(self.classes_), self._n_samples, generator=generator, dtype=torch.float32)
                 absorb_(posterior, feature, label, noise.double(), weight, self._damping)
         self.posterior_, self._state = posterior, generator.get_state()
@@ -291,7 +296,7 @@ def softmax_gradient(
     labels: Int[np.ndarray, " n"],
     sample_weight: Float[np.ndarray, " n"] | None = None,
 ) -> Float[np.ndarray, "c d"]:
-    r"""Return the gradient of the mean cross-entropy of rows under a softmax.
+    r"""Return the gradient of the mean softmax cross-entropy of rows with respect to the weights.
 
     .. math:: \nabla_W \frac1n\sum_i -w_i\log\mathrm{softmax}_{y_i}(W\phi_i)
         = \frac1n\sum_i w_i(\mathrm{softmax}(W\phi_i) - e_{y_i})\phi_i^\top
@@ -313,37 +318,37 @@ def softmax_gradient(
 class MomentumSGDClassifier(StreamingClassifier):
     r"""Multinomial logistic regression by stochastic gradient descent with momentum.
 
-    The rows of a ``partial_fit`` are visited once, in their order, in minibatches; ``fit`` visits its rows
-    ``n_epochs`` times, from the second time on in random orders. With the gradient :math:`\nabla` of
-    :func:`softmax_gradient` and weight decay :math:`\lambda`, a minibatch does [1]_
+    ``partial_fit`` visits its rows once, in their order, in minibatches. ``fit`` visits them ``n_epochs`` times, at
+    first in their order and then in random orders. With the gradient :math:`\nabla` of :func:`softmax_gradient` and
+    weight decay :math:`\lambda`, each minibatch makes the step [1]_
 
     .. math:: V \leftarrow \mu V - \gamma(\nabla + \lambda W), \qquad W \leftarrow W + V.
 
     Parameters
     ----------
     learning_rate : float or "auto"
-        The step :math:`\gamma`. ``"auto"`` is the inverse of the mean squared length of the rows so far, the constant
-        of the intercept included. The curvature is at most half that length, so that descent on the mean of these rows
-        would be stable up to :math:`4(1 + \mu)` times this step.
+        Step size :math:`\gamma`. ``"auto"`` is the inverse of the mean squared length of the rows so far, including the
+        constant for the intercept. The curvature is at most half that mean, so gradient descent on these rows would be
+        stable up to :math:`4(1 + \mu)` times this step.
     momentum : float
-        The factor :math:`\mu` in [0, 1).
+        Factor :math:`\mu` in [0, 1).
     batch_size : int
-        Rows of a minibatch. Minibatches end where a call of ``partial_fit`` does.
+        Number of rows of a minibatch. The last minibatch of a call may have fewer.
     weight_decay : float
-        The factor :math:`\lambda`; intercepts are free of it.
+        Factor :math:`\lambda`, which does not apply to intercepts.
     n_epochs : int
-        How often ``fit`` visits its rows.
+        Number of times that ``fit`` visits its rows.
     fit_intercept : bool
         Whether each logit has a constant term.
     random_state : int
-        Seed of the orders of rows in ``fit``.
+        Seed of the random orders in ``fit``.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Labels so far, sorted.
+        Sorted labels so far.
     coef_, intercept_ : ndarray of shape (n_classes, n_features) and (n_classes,)
-        The weights.
+        Weights and constant terms.
 
     References
     ----------
@@ -360,9 +365,10 @@ class MomentumSGDClassifier(StreamingClassifier):
 
     n_features_in_: int
 
+    @no_type_check
     def __init__(
         self,
-        learning_rate: float | str = "auto",
+        learning_rate: float | Literal["auto"] = "auto",
         momentum: float = 0.9,
         *,
         batch_size: int = 8,
@@ -379,8 +385,8 @@ class MomentumSGDClassifier(StreamingClassifier):
         self.fit_intercept = fit_intercept
         self.random_state = random_state
 
-    def fit(self: _SGD, X: Any, y: Any, sample_weight: Any = None) -> _SGD:
-        """Learn from these rows alone, in ``n_epochs`` passes; arguments are those of the other estimators."""
+    def fit(self: _SGD, X: ArrayInput, y: ArrayInput, sample_weight: ArrayInput | None = None) -> _SGD:
+        """Learn these rows alone, in ``n_epochs`` passes; arguments as for the other estimators."""
         owner = type(self).__name__
         with unchanged_on_error(self):
             n_epochs = check_count(self.n_epochs, name="n_epochs", owner=owner)
@@ -443,18 +449,18 @@ class MomentumSGDClassifier(StreamingClassifier):
 
 
 class LeastSquaresClassifier(BayesianLogisticRegression):
-    """Least squares on the labels, the paper's ``gauss``: logits are regressed on one-hot labels of one variance.
+    """Least-squares regression on one-hot labels with a fixed variance, the paper's ``gauss``.
 
-    :class:`~gaussify.BayesianLogisticRegression` with ``method="gauss"``, and all that it can do.
+    It is :class:`~gaussify.BayesianLogisticRegression` with ``method="gauss"`` and has all of its methods.
 
     Parameters
     ----------
     label_variance : float
         Variance of a label.
     prior_variance : float, one per feature, or "auto"
-        Of the weights; ``"auto"`` maximises the evidence.
+        Prior variance of the weights; ``"auto"`` maximises the evidence.
     temperature : float or "auto"
-        Latents are divided by it. The default, 1, is the paper's model, which is far from calibrated.
+        Divisor of the latents. The default, 1, is the paper's model, which is far from calibrated.
     forgetting, fit_intercept, intercept_variance, criterion, reservoir_size, predictive, random_state
         See :class:`~gaussify.BayesianLogisticRegression`.
 
@@ -463,27 +469,28 @@ class LeastSquaresClassifier(BayesianLogisticRegression):
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
     >>> model = LeastSquaresClassifier().fit(X[::2], y[::2])
-    >>> model.predict_proba(X[:1]).round(2)  # right, and hardly sure of it
+    >>> model.predict_proba(X[:1]).round(2)  # correct, with low confidence
     array([[0.51, 0.28, 0.21]])
     """
 
+    @no_type_check
     def __init__(
         self,
         label_variance: float = 1.0,
-        prior_variance: Any = "auto",
+        prior_variance: float | ArrayLike | Literal["auto"] = "auto",
         temperature: float | Literal["auto"] = 1.0,
         forgetting: float = 1.0,
         *,
         fit_intercept: bool = True,
         intercept_variance: float = 1000.0,
-        criterion: str = "leave-one-out",
+        criterion: CriterionName = "leave-one-out",
         reservoir_size: int = 1000,
-        predictive: str = "quadrature",
+        predictive: PredictiveName = "quadrature",
         random_state: int = 0,
     ) -> None:
         super().__init__(
             "gauss",
-            0.1,  # which it does not use
+            0.1,  # alpha_eps, which this method does not use
             temperature,
             prior_variance,
             forgetting,
@@ -516,12 +523,12 @@ def _at_most_one(
 
 
 def _with_constant(X: Floats, width: int) -> Floats:
-    """A copy of the rows, ones appended up to ``width``."""
+    """Return a copy of the rows, with columns of ones appended up to ``width``."""
     features = np.ones((X.shape[0], width))
     features[:, : X.shape[1]] = X
     return features
 
 
 def _intercept(weights: Floats, n_features: int) -> Floats:
-    """The last of the weights (c, d), or zeros where there are only those of the features."""
+    """Return the constant terms among the weights (c, d), or zeros if there are none."""
     return weights[:, -1] if weights.shape[1] > n_features else np.zeros(len(weights))

@@ -1,7 +1,5 @@
 """The basis in which a distribution is matched: its variable, transformed to the real line."""
 
-from typing import Any
-
 import torch
 from torch.distributions import (
     Dirichlet,
@@ -45,16 +43,18 @@ def to_basis(distribution: Distribution) -> TransformedDistribution:
         transform = biject_to(support)
     except NotImplementedError:
         raise UnsupportedMatchError(
-            f"{type(distribution).__name__} has no basis on the real line: its support is {support}, where an interval "
-            "or a half line of the reals is needed."
+            f"{type(distribution).__name__} has no basis on the real line: its support is {support}, not an interval "
+            "or a half line of the reals."
         ) from None
     return TransformedDistribution(distribution, [transform.inv])
 
 
-def support_of(distribution: Distribution) -> Any:
-    """Support in its simplest form: that of a mixture's parts, and a half line where an interval has no upper end."""
-    support: Any = distribution.support
-    support = getattr(support, "base_constraint", support)
+def support_of(distribution: Distribution) -> constraints.Constraint | None:
+    """Return the support in its simplest form.
+
+    That of a mixture is the support of its parts, and an interval without an upper end is a half line.
+    """
+    support = getattr(distribution.support, "base_constraint", distribution.support)
     if isinstance(support, constraints.interval) and bool(torch.isinf(torch.as_tensor(support.upper_bound)).all()):
         return constraints.greater_than_eq(support.lower_bound)
     return support

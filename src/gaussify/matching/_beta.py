@@ -15,19 +15,19 @@ from gaussify.exceptions import NumericalError, UnsupportedMatchError
 from gaussify.matching._registry import register_match
 
 _MAX_STEPS = 60
-_TOLERANCE = 1e-7  # on relative errors; the last step, taken with a graph, squares it
+_TOLERANCE = 1e-7  # of relative errors; the last Newton step, taken with a graph, squares them
 
 
 @register_match(Beta, "laplace")
 def _beta_laplace(distribution: Beta) -> Normal:
-    r"""Mode and curvature: :math:`\mathcal{N}(\log(a/b),\; 1/a + 1/b)`."""
+    r"""Return mode and curvature: :math:`\mathcal{N}(\log(a/b),\; 1/a + 1/b)`."""
     a, b = distribution.concentration1, distribution.concentration0
     return Normal(a.log() - b.log(), torch.sqrt(1.0 / a + 1.0 / b))
 
 
 @register_match(Beta, "moment")
 def _beta_moment(distribution: Beta) -> Normal:
-    r"""Difference of two independent log-Gammas: :math:`\mathcal{N}(\Psi(a) - \Psi(b),\; \Psi'(a) + \Psi'(b))`."""
+    r"""Return the moments of a log-Gamma difference: :math:`\mathcal{N}(\Psi(a) - \Psi(b),\; \Psi'(a) + \Psi'(b))`."""
     a, b = distribution.concentration1, distribution.concentration0
     variance = trigamma(a) + trigamma(b)
     return Normal(torch.digamma(a) - torch.digamma(b), variance.sqrt())
@@ -35,7 +35,7 @@ def _beta_moment(distribution: Beta) -> Normal:
 
 @register_match(Beta, "moment-ori")
 def _beta_moment_ori(distribution: Beta) -> Normal:
-    """Refuse: on the unit interval there is no log-normal to match."""
+    """Raise an error, as no log-normal has the unit interval as its support."""
     raise UnsupportedMatchError(
         "match(Beta, 'moment-ori') is not defined: it fits a log-normal, whose support is the positive reals. "
         "Use 'moment', 'variational' or 'laplace'."
@@ -44,14 +44,14 @@ def _beta_moment_ori(distribution: Beta) -> Normal:
 
 @register_match(Beta, "variational")
 def _beta_variational(distribution: Beta) -> Normal:
-    r"""Minimiser of :math:`-\tfrac12\log\sigma^2 - a\mu + (a + b)\,\mathbb{E}_q\,\zeta(\psi)`, by Newton's method.
+    r"""Return the minimiser of :math:`-\tfrac12\log\sigma^2 - a\mu + (a + b)\,\mathbb{E}_q\,\zeta(\psi)`.
 
     With :math:`E_k` the expectation of :math:`\zeta^{(k)}` under :math:`q`, the gradients vanish where
 
     .. math:: E_1 = \frac{a}{a + b}, \qquad \sigma^2 (a + b)\, E_2 = 1.
 
-    There is no closed form. The solution is found without a graph; one more Newton step, taken with one, adds the
-    first derivatives with respect to ``a`` and ``b`` that the implicit function theorem gives.
+    There is no closed form. Newton's method finds the solution without a graph. One more step, taken with a graph,
+    leaves the solution where it is and gives it the derivatives by ``a`` and ``b`` of the implicit function theorem.
     """
     a, b = torch.broadcast_tensors(distribution.concentration1, distribution.concentration0)
     dtype, shape = a.dtype, a.shape
@@ -63,15 +63,14 @@ def _beta_variational(distribution: Beta) -> Normal:
 
 
 def _wanted(a: Tensor, b: Tensor) -> Tensor:
-    r"""Value that :math:`(\mathrm{logit}\,E_1,\; \log\sigma^2 E_2)` must take: logarithms scale well everywhere."""
+    r"""Return the value that :math:`(\mathrm{logit}\,E_1,\, \log\sigma^2 E_2)` must take, in logarithms."""
     return torch.stack([torch.log(a) - torch.log(b), -torch.log(a + b)], -1)
 
 
 def _solve(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Newton's method for concentrations of shape (n,).
+    """Solve for concentrations of shape (n,) by damped Newton steps.
 
-    Returns ``(mean, log_scale)`` of shape (n, 2), and there the value that :func:`_wanted` prescribes, (n, 2), with
-    its Jacobian, (n, 2, 2).
+    Returns the solution ``(mean, log_scale)``, (n, 2), and the moments (n, 2) and their Jacobian (n, 2, 2) at it.
     """
     solution = _probit_guess(a, b)
     wanted = _wanted(a, b)
@@ -85,23 +84,23 @@ def _solve(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             return solution, moments, jacobian
         active, residual = active[unsolved], residual[unsolved]
         step = torch.linalg.solve(jacobian[active], residual)
-        # far from the solution the linear model is trusted within three standard deviations and a factor of e only
+        # far from the solution, a step changes the mean by at most 1 + 3 sigma, and sigma by at most a factor of e
         limit = torch.exp(solution[active][:, 1:]) * step.new_tensor([3.0, 0.0]) + 1.0
         solution[active] -= step / torch.clamp_min((step.abs() / limit).amax(-1, keepdim=True), 1.0)
     raise NumericalError(
         f"match(Beta, 'variational') did not converge in {_MAX_STEPS} steps for concentrations "
-        f"({a[active[0]].item():g}, {b[active[0]].item():g})."
+        f"({a[active[0]].item():g}, {b[active[0]].item():g}). Use 'moment' or 'laplace', which have closed forms."
     )
 
 
 def _moments_and_jacobian(solution: Tensor) -> tuple[Tensor, Tensor]:
-    r""":math:`(\mathrm{logit}\,E_1,\; \log\sigma^2 E_2)` and its derivative by :math:`(\mu, \log\sigma)`.
+    r"""Return :math:`(\mathrm{logit}\,E_1,\; \log\sigma^2 E_2)` and its derivative by :math:`(\mu, \log\sigma)`.
 
     The heat equation :math:`\partial E_k / \partial\log\sigma = \sigma^2 E_{k+2}` gives the second column.
     """
     mean, log_scale = solution.unbind(-1)
     variance = torch.exp(2.0 * log_scale)
-    # on the side of a negative mean, where 1 - E1 loses nothing; then reflected
+    # computed for a negative mean, where 1 - E1 loses no digits, and reflected
     E1, E2, E3, E4 = softplus_moments((1, 2, 3, 4), -mean.abs(), variance)
     sign = torch.where(mean > 0, -1.0, 1.0)
     logit = torch.log(E1) - torch.log1p(-E1)
@@ -112,7 +111,7 @@ def _moments_and_jacobian(solution: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _probit_guess(a: Tensor, b: Tensor) -> Tensor:
-    r"""Solution for the probit :math:`\Phi(\psi / \tau)`, :math:`\tau^2 = 8/\pi`, in place of the sigmoid.
+    r"""Return the solution for the probit :math:`\Phi(\psi / \tau)`, :math:`\tau^2 = 8/\pi`, in place of the sigmoid.
 
     Then :math:`E_1 = \Phi(c)` with :math:`c = \mu / \sqrt{\sigma^2 + \tau^2}`, and the second equation is
     quadratic in :math:`\sigma^2`.

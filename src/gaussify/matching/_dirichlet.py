@@ -1,4 +1,4 @@
-"""The Dirichlet distribution through the independent Gammas it is made of (section 3.2 of the paper)."""
+"""The Dirichlet distribution, matched through the independent Gammas it consists of (section 3.2 of the paper)."""
 
 from torch.distributions import Dirichlet, Gamma, Independent
 
@@ -9,9 +9,9 @@ from gaussify.matching._registry import match, register_match
 def _register(method: MatchMethod) -> None:
     @register_match(Dirichlet, method)
     def _dirichlet(distribution: Dirichlet) -> Independent:
-        r"""Match :math:`\omega_k \sim \mathrm{Gamma}(\alpha_k, 1)` each in the log basis.
+        r"""Match each :math:`\omega_k \sim \mathrm{Gamma}(\alpha_k, 1)` in the log basis.
 
-        :math:`\pi_k = \omega_k / \sum_j \omega_j` is the Dirichlet, and the softmax of :math:`\psi = \log\omega`.
+        Then :math:`\pi_k = \omega_k / \sum_j \omega_j`, the softmax of :math:`\psi = \log\omega`, is the Dirichlet.
         """
         concentration = distribution.concentration
         return Independent(match(Gamma(concentration, concentration.new_ones(())), method), 1)

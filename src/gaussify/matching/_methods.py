@@ -1,12 +1,16 @@
-"""The ways to choose a Gaussian for a density in its basis."""
+"""The four ways to choose a Gaussian for a density on the real line."""
 
 from enum import StrEnum
+from typing import Literal
+
+MethodName = Literal["laplace", "variational", "moment", "moment-ori"]
+"""Names of the members of :class:`MatchMethod`."""
 
 
 class MatchMethod(StrEnum):
     r"""How :math:`q = \mathcal{N}(\mu, \sigma^2)` is fitted to the density :math:`p` in the transformed basis.
 
-    Members are strings: ``"laplace"`` and ``MatchMethod.LAPLACE`` are the same.
+    Members are strings, so ``"laplace"`` and ``MatchMethod.LAPLACE`` mean the same.
 
     Examples
     --------

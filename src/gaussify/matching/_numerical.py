@@ -1,8 +1,8 @@
 r"""Matching of any continuous univariate distribution, given its density :math:`p = e^\ell` in the basis.
 
-Everything is found without a graph by deterministic rules in float64. Gradients with respect to the parameters of
-the distribution come from one more Newton step (or the quadrature sum itself) taken with a graph: at a solution that
-step is zero, and its first derivative is the one of the implicit function theorem.
+Deterministic rules find the Gaussian without a graph, in float64. One more Newton step (for moments, the quadrature sum
+itself) is then taken with a graph. At a solution that step is zero, and its first derivative by the parameters of the
+distribution is that of the implicit function theorem.
 """
 
 import copy
@@ -31,14 +31,14 @@ def match_numerically(distribution: Distribution, basis: TransformedDistribution
     grid = _Grid(log_density, distribution)
     rule = {MatchMethod.MOMENT: _moment, MatchMethod.LAPLACE: _laplace, MatchMethod.VARIATIONAL: _variational}
     mean, scale = rule[method](log_density, grid)
-    if not log_density(grid.mode[None]).requires_grad:  # derivatives by psi leave a graph behind
+    if not log_density(grid.mode[None]).requires_grad:  # else what is left is the graph of derivatives by psi
         mean, scale = mean.detach(), scale.detach()
     dtype = _parameter(distribution).dtype
     return Normal(first_order(mean).to(dtype), first_order(scale).to(dtype))
 
 
 def _parameter(distribution: Distribution) -> Tensor:
-    """A tensor with the dtype and device of the distribution; not every one has a mean, or parameters by name."""
+    """Return a tensor with the dtype and device of the distribution; some have neither a mean nor named parameters."""
     for name in distribution.arg_constraints:
         if isinstance(value := getattr(distribution, name, None), Tensor):
             return value
@@ -47,7 +47,7 @@ def _parameter(distribution: Distribution) -> Tensor:
 
 
 def _log_density(distribution: Distribution, basis: TransformedDistribution) -> LogDensity:
-    """Log-density in the basis; minus infinity where the inverse transform leaves the range of floats."""
+    """Return the log-density in the basis; minus infinity where the inverse transform leaves the range of floats."""
     if isinstance(distribution, Kumaraswamy):
         return _kumaraswamy_log_density(distribution)
 
@@ -58,13 +58,13 @@ def _log_density(distribution: Distribution, basis: TransformedDistribution) -> 
         value = basis.log_prob(psi)
         return torch.where(torch.isfinite(value), value, -torch.inf)
 
-    basis._validate_args = False  # points at the rim of the support are expected
+    basis._validate_args = False  # points at the edge of the support are expected
     basis.base_dist._validate_args = False
     return log_density
 
 
 def _kumaraswamy_log_density(distribution: Kumaraswamy) -> LogDensity:
-    r"""Exact far beyond where :math:`1 - \omega` underflows, which is as far as torch's own density reaches.
+    r"""Return the log-density of a Kumaraswamy, also where :math:`1 - \omega` underflows and torch's own density ends.
 
     With :math:`\log\omega = -\zeta(-\psi)`, the density
     :math:`ab\,\omega^{a-1}(1-\omega^a)^{b-1}\,\omega(1-\omega)` needs only :math:`\log(1 - \omega^a)`.
@@ -83,11 +83,11 @@ def _kumaraswamy_log_density(distribution: Kumaraswamy) -> LogDensity:
 
 
 class _Grid:
-    """Where the mass of a density lies: its mode, and nodes and weights that cover it."""
+    """The place of a density's mass: its mode, and quadrature nodes and weights that cover it."""
 
     def __init__(self, log_density: LogDensity, distribution: Distribution) -> None:
         self.family = type(distribution).__name__
-        # some densities are computed in the dtype of their parameters, whatever that of the points is
+        # some densities are computed in the dtype of their parameters, even at points in float64
         self.tolerance = 1e-9 if _parameter(distribution).dtype == torch.float64 else 1e-5
         with torch.no_grad():
             self.mode = _find_mode(log_density, distribution)
@@ -95,21 +95,21 @@ class _Grid:
                 self.width, self.nodes, self.log_weights = cover(log_density, self.mode, n_nodes=2001)
             except ArithmeticError:
                 raise NumericalError(
-                    f"match found no end to the density of {self.family} in its basis: it does not fall off, so that "
-                    "no Gaussian can be matched."
+                    f"match found no end to the density of {self.family} in its basis: it does not fall off, so no "
+                    "Gaussian can be matched."
                 ) from None
             mass = torch.exp(log_density(self.nodes) + self.log_weights).sum(0)
         if bool(((mass - 1.0).abs() > 5e-6).any()):
             raise NumericalError(
                 f"match could not find the whole mass of {self.family} in its basis: the integral of its density is "
                 f"{mass.flatten()[(mass - 1).abs().argmax()].item():.7g} within the range of floating-point numbers. "
-                "Its tails are too long, or its density is discontinuous or has several far modes; a rule of your own "
-                "can be added with register_match."
+                "Its tails are too long, or its density is discontinuous or has several distant modes. Add a rule for "
+                "it with register_match."
             )
 
 
 def _find_mode(log_density: LogDensity, distribution: Distribution) -> Tensor:
-    """Zoom in on the highest point of ever finer grids."""
+    """Return the mode, by zooming in on the highest point of ever finer grids."""
     low, high = _search_range(distribution)
     for _ in range(20):  # until no mode lies at an end
         ends = log_density(torch.stack([low, 0.5 * low, 0.5 * high, high]))
@@ -127,14 +127,14 @@ def _find_mode(log_density: LogDensity, distribution: Distribution) -> Tensor:
 
 
 def _search_range(distribution: Distribution) -> tuple[Tensor, Tensor]:
-    """All floats on an interval or half line, and about the mean on the real line."""
+    """Return the ends of the search for a mode: 100 standard deviations on the real line, else all of exp's range."""
     if support_of(distribution) is constraints.real:
         try:
             reach = 100.0 * distribution.stddev.double()
         except NotImplementedError:
             raise UnsupportedMatchError(
                 f"match needs the mean and standard deviation of {type(distribution).__name__} to find its mode on the "
-                "real line, and torch has none; add a rule with register_match."
+                "real line, and torch has none. Add a rule with register_match."
             ) from None
         return distribution.mean.double() - reach, distribution.mean.double() + reach
     centre = torch.zeros(distribution.batch_shape, dtype=torch.float64, device=_parameter(distribution).device)
@@ -142,14 +142,14 @@ def _search_range(distribution: Distribution) -> tuple[Tensor, Tensor]:
 
 
 def _moment(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation by quadrature."""
+    """Return mean and standard deviation, by quadrature."""
     mass = torch.softmax(log_density(grid.nodes) + grid.log_weights, 0)
     mean = (mass * grid.nodes).sum(0)
     return mean, torch.sqrt((mass * (grid.nodes - mean).square()).sum(0))
 
 
 def _laplace(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
-    """Mode and curvature there: Newton's method from the grid's mode."""
+    """Return the mode and the scale that its curvature gives, by Newton's method from the mode of the grid."""
     psi = grid.mode
     for _ in range(20):
         slope, curvature = (x.detach() for x in _slope_and_curvature(log_density, psi))
@@ -163,7 +163,9 @@ def _laplace(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
         if bool((step.abs() < grid.tolerance * grid.width).all()):
             break
     else:
-        raise NumericalError(f"match({grid.family}, 'laplace') did not converge to a mode.")
+        raise NumericalError(
+            f"match({grid.family}, 'laplace') did not converge to a mode. Use 'moment' or 'variational'."
+        )
     slope, curvature = _slope_and_curvature(log_density, psi)
     psi = psi - slope / curvature.detach()
     _, curvature = _slope_and_curvature(log_density, psi)
@@ -181,18 +183,18 @@ def _slope_and_curvature(log_density: LogDensity, psi: Tensor) -> tuple[Tensor, 
 
 
 def _variational(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
-    r"""Maximiser of :math:`J(\mu, \rho) = \rho + \mathbb{E}_u\,\ell(\mu + e^\rho u)`, by damped Newton steps.
+    r"""Return the maximiser of :math:`J(\mu, \rho) = \rho + \mathbb{E}_u\,\ell(\mu + e^\rho u)`, by Newton's method.
 
-    Derivatives need values of :math:`\ell` only: Stein's identity
+    Only values of :math:`\ell` are needed: Stein's identity
     :math:`s^k\,\mathbb{E}[\ell^{(k)}] = \mathbb{E}[\ell\,\mathrm{He}_k(u)] =: h_k` gives the gradient
     :math:`(h_1/s,\; 1 + h_2)` and the Hessian :math:`((h_2/s^2,\; h_3/s), (h_3/s,\; 2h_2 + h_4))`.
     """
     with torch.no_grad():
-        # from the mode, narrow: from too wide a start, steep tails are left at one unit a step only
+        # start narrow, at the mode: from too wide a start, the scale leaves steep tails by a factor of e in each step
         mean, log_scale = grid.mode, torch.log(grid.width)
         for _ in range(100):
             objective, gradient, hessian = _expected_log_density(log_density, grid, mean, log_scale)
-            # where the objective is not concave, climb along a gradient of the same scale instead
+            # where the objective is not concave, follow the gradient, scaled by the diagonal of the Hessian
             eigenvalues = torch.linalg.eigvalsh(hessian)
             fallback = -torch.diag_embed(torch.diagonal(hessian, dim1=-2, dim2=-1).abs() + 1e-12)
             curvature = torch.where((eigenvalues[..., 1] < 0)[..., None, None], hessian, fallback)
@@ -211,8 +213,8 @@ def _variational(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
             mean, log_scale = trial
         else:
             raise NumericalError(
-                f"match({grid.family}, 'variational') did not converge: in its basis the density is too far from a "
-                "Gaussian for these parameters. Use 'moment', or add a rule with register_match."
+                f"match({grid.family}, 'variational') did not converge: with these parameters, the density in its "
+                "basis is too far from a Gaussian. Use 'moment', or add a rule with register_match."
             )
     _, gradient, hessian = _expected_log_density(log_density, grid, mean, log_scale)
     step = -torch.linalg.solve(hessian.detach(), gradient)
@@ -222,9 +224,9 @@ def _variational(log_density: LogDensity, grid: _Grid) -> tuple[Tensor, Tensor]:
 def _expected_log_density(
     log_density: LogDensity, grid: _Grid, mean: Tensor, log_scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Objective of :func:`_variational`, its gradient (*batch, 2) and its Hessian (*batch, 2, 2)."""
+    """Return the objective of :func:`_variational`, its gradient (*batch, 2) and its Hessian (*batch, 2, 2)."""
     scale = torch.exp(log_scale)
-    # crowded at the mode, where a density with long tails may bend on a scale much smaller than that of q
+    # dense at the mode, where a density with long tails may bend on a much smaller scale than that of q
     end = torch.asinh(((mean - grid.mode).abs() + 12.0 * scale) / grid.width)
     t = end * torch.linspace(-1.0, 1.0, 1201, dtype=torch.float64, device=mean.device).reshape(-1, *[1] * mean.ndim)
     psi = grid.mode + grid.width * torch.sinh(t)  # (n, *batch)
@@ -232,7 +234,10 @@ def _expected_log_density(
     weights = torch.softmax(torch.log(torch.cosh(t)) - 0.5 * u.square(), 0)
     value = log_density(psi)
     if not bool(torch.isfinite(value[weights > 1e-20]).all()):
-        raise NumericalError(f"match({grid.family}, 'variational') left the range of floating-point numbers.")
+        raise NumericalError(
+            f"match({grid.family}, 'variational') left the range of floating-point numbers. Use 'moment', or add a "
+            "rule with register_match."
+        )
     value = weights * torch.where(torch.isfinite(value), value, 0.0)
     hermite = (torch.ones_like(u), u, u**2 - 1, u**3 - 3 * u, u**4 - 6 * u**2 + 3)
     h0, h1, h2, h3, h4 = ((value * polynomial).sum(0) for polynomial in hermite)
@@ -243,17 +248,16 @@ def _expected_log_density(
 
 
 def _moment_ori(distribution: Distribution) -> Normal:
-    r"""Log-normal with the mean :math:`m` and variance :math:`v` of the distribution above its lower end.
+    r"""Return the log-normal with the mean :math:`m` (above the lower end of the support) and variance :math:`v`.
 
     .. math:: \sigma^2 = \log(1 + v/m^2), \qquad \mu = \log m - \sigma^2/2
     """
     family = type(distribution).__name__
     support = support_of(distribution)
-    half_lines = (constraints.greater_than, constraints.greater_than_eq)
-    if not (isinstance(support, half_lines) or support is constraints.nonnegative):
+    if not isinstance(support, constraints.greater_than | constraints.greater_than_eq):
         raise UnsupportedMatchError(
-            f"match({family}, 'moment-ori') is not defined: it fits a log-normal, whose support is the positive reals, "
-            f"where that of {family} is {support}. Use 'moment', 'variational' or 'laplace'."
+            f"match({family}, 'moment-ori') is not defined: it fits a log-normal, whose support is the positive reals; "
+            f"that of {family} is {support}. Use 'moment', 'variational' or 'laplace'."
         )
     mean = distribution.mean - support.lower_bound
     ratio = distribution.stddev / mean

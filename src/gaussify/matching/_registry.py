@@ -1,45 +1,50 @@
-"""The public functions of matching, and the table of closed forms they consult."""
+"""``match``, and the table of closed forms in which it looks first."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from torch.distributions import Dirichlet, Distribution, Independent, Normal
 
+from gaussify._typing import no_type_check
 from gaussify._validation import check_distribution, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.matching._basis import to_basis
-from gaussify.matching._methods import MatchMethod
+from gaussify.matching._methods import MatchMethod, MethodName
 from gaussify.matching._numerical import match_numerically
 
-Rule = TypeVar("Rule", bound=Callable[..., Any])
+_AnyRule = Callable[[Any], Normal | Independent]  # from a distribution of one class
+Rule = TypeVar("Rule", bound=_AnyRule)
 
-_RULES: dict[tuple[type[Distribution], MatchMethod], Callable[..., Any]] = {}
+_RULES: dict[tuple[type[Distribution], MatchMethod], _AnyRule] = {}
 
 
 @overload
-def match(distribution: Dirichlet | Independent, method: str = ...) -> Independent: ...  # type: ignore[overload-overlap]
+def match(  # type: ignore[overload-overlap]
+    distribution: Dirichlet | Independent, method: MethodName | MatchMethod = ...
+) -> Independent: ...
 @overload
-def match(distribution: Distribution, method: str = ...) -> Normal: ...
-def match(distribution: Distribution, method: str = "variational") -> Normal | Independent:
-    r"""Return the Gaussian that stands for ``distribution`` in its basis.
+def match(distribution: Distribution, method: MethodName | MatchMethod = ...) -> Normal: ...
+@no_type_check
+def match(distribution: Distribution, method: MethodName | MatchMethod = "variational") -> Normal | Independent:
+    r"""Return the Gaussian that approximates ``distribution`` in its basis.
 
-    The basis is the logarithm for distributions on the positive reals and the logit for those on the unit
-    interval (shifted and scaled as the support demands), so that :math:`\psi = g(\omega)` lives on the real line.
+    The basis is the logarithm for distributions on the positive reals and the logit for those on the unit interval,
+    shifted and scaled to the support. So :math:`\psi = g(\omega)` takes values on the whole real line.
 
     Parameters
     ----------
     distribution : torch.distributions.Distribution
-        Gamma, Exponential, Chi2, Weibull, HalfNormal, InverseGamma, LogNormal, Beta and Dirichlet have rules of
-        their own; any other continuous univariate distribution is matched numerically. Parameters may be of any
-        batch shape, dtype and device, and gradients flow to them.
+        Gamma, Exponential, Chi2, Weibull, HalfNormal, InverseGamma, LogNormal, Beta and Dirichlet have closed forms
+        (``"variational"`` for Beta is solved by Newton's method). Any other continuous univariate distribution is
+        matched numerically. Parameters may have any batch shape, dtype and device, and gradients flow to them.
     method : {"variational", "moment", "laplace", "moment-ori"}
-        See :class:`~gaussify.matching.MatchMethod`.
+        How the Gaussian is chosen, see :class:`~gaussify.matching.MatchMethod`.
 
     Returns
     -------
     torch.distributions.Normal
-        Of the batch shape of ``distribution``. For a Dirichlet, and for any ``Independent``, an ``Independent``
-        of normals; those of a Dirichlet stand for K log-Gammas whose softmax is the Dirichlet.
+        A normal with the batch shape of ``distribution``. For a Dirichlet or an ``Independent`` it is an
+        ``Independent`` of normals. Those of a Dirichlet approximate K log-Gammas whose softmax is the Dirichlet.
 
     References
     ----------
@@ -71,11 +76,12 @@ def match(distribution: Distribution, method: str = "variational") -> Normal | I
     return match_numerically(distribution, to_basis(distribution), chosen)
 
 
-def register_match(family: type[Distribution], method: str) -> Callable[[Rule], Rule]:
-    """Decorate a function from a distribution of ``family`` to its Normal, for one method.
+@no_type_check
+def register_match(family: type[Distribution], method: MethodName | MatchMethod) -> Callable[[Rule], Rule]:
+    """Return a decorator that registers a function from a distribution of ``family`` to its Normal, for one method.
 
-    In the manner of :func:`torch.distributions.register_kl`. The rule of the most specific class wins; it takes
-    precedence over numerical matching.
+    It works like :func:`torch.distributions.register_kl`. The rule of the most specific class wins, and every rule
+    takes precedence over numerical matching.
 
     Examples
     --------
@@ -101,5 +107,5 @@ def register_match(family: type[Distribution], method: str) -> Callable[[Rule], 
 
 
 def registered_matches() -> set[tuple[type[Distribution], MatchMethod]]:
-    """Return every (family, method) that has a rule of its own; tests walk it so that none goes untested."""
+    """Return every (family, method) that has a rule; the tests walk the set so that no rule goes untested."""
     return set(_RULES)

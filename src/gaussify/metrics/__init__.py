@@ -1,7 +1,7 @@
-"""How good are class probabilities: scores, calibration, and telling unfamiliar inputs apart.
+"""Scores of class probabilities: accuracy, log-likelihood, Brier score, calibration and out-of-distribution detection.
 
-Every function takes class probabilities of shape (n, n_classes), as array-likes or tensors; the arithmetic is
-NumPy's, in float64.
+Read ``_scores.py`` first, then ``_calibration.py`` and ``_ood.py``. Every function takes class probabilities of shape
+(n, n_classes), as array-likes or tensors, and computes in NumPy, in float64.
 """
 
 from gaussify.metrics._calibration import BinConfidence, Reliability, ece, reliability

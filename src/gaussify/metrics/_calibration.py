@@ -1,18 +1,23 @@
-"""Calibration of the most probable class: the reliability diagram's numbers and the error they sum up to."""
+"""Calibration of the most probable class: the numbers of a reliability diagram, and the expected calibration error."""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64, Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from gaussify._typing import no_type_check
 from gaussify._validation import as_predictions, check_count, check_option
+
+BinConfidenceName = Literal["mean", "midpoint"]
+"""Names of the members of :class:`BinConfidence`."""
 
 
 class BinConfidence(StrEnum):
-    """What stands for the confidence of a bin in :func:`ece`.
+    """Definition of the confidence of a bin in :func:`ece`.
 
     Examples
     --------
@@ -23,7 +28,7 @@ class BinConfidence(StrEnum):
     MEAN = "mean"
     """The mean confidence of the bin's rows."""
     MIDPOINT = "midpoint"
-    """The middle of the bin, as Milios et al. (2018) take it."""
+    """The middle of the bin, as in Milios et al. (2018)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +40,11 @@ class Reliability:
     Parameters
     ----------
     bin_edges : array of shape (n_bins + 1,)
-        From 0 to 1, equally spaced.
+        Edges of the bins, equally spaced from 0 to 1.
     mean_confidence : array of shape (n_bins,)
-        Mean confidence of the rows in each bin; nan where there are none.
+        Mean confidence of the rows in each bin; nan for an empty bin.
     accuracy : array of shape (n_bins,)
-        Share of rows in each bin whose most probable class is the true one; nan where there are none.
+        Share of rows in each bin whose most probable class is the true one; nan for an empty bin.
     count : array of shape (n_bins,)
         Number of rows in each bin.
 
@@ -57,7 +62,8 @@ class Reliability:
     accuracy: Float64[np.ndarray, " bins"]
     count: Int64[np.ndarray, " bins"]
 
-    def ece(self, *, confidence: str = "mean") -> float:
+    @no_type_check
+    def ece(self, *, confidence: BinConfidenceName | BinConfidence = "mean") -> float:
         """Return the expected calibration error of these bins, as the function :func:`ece` defines it."""
         option = check_option(confidence, BinConfidence, name="confidence", owner="ece")
         midpoint = (self.bin_edges[:-1] + self.bin_edges[1:]) / 2
@@ -88,7 +94,7 @@ def reliability(probs: ArrayLike | Tensor, y: ArrayLike | Tensor, n_bins: int = 
     Returns
     -------
     Reliability
-        The numbers of a reliability diagram; :class:`gaussify.plotting.ReliabilityDisplay` draws them.
+        Numbers of a reliability diagram, which :class:`gaussify.plotting.ReliabilityDisplay` draws.
 
     Examples
     --------
@@ -107,7 +113,7 @@ def _bin(probs: ArrayLike | Tensor, y: ArrayLike | Tensor, n_bins: int, *, owner
     confidence = p.max(axis=1)
     correct = p.argmax(axis=1) == labels
     edges = np.linspace(0.0, 1.0, n_bins + 1)
-    index = np.searchsorted(edges[1:-1], confidence, side="left")  # left: a value on an edge belongs below it
+    index = np.searchsorted(edges[1:-1], confidence, side="left")  # a value on an edge belongs to the bin below
     count = np.bincount(index, minlength=n_bins)
 
     def mean_per_bin(values: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " bins"]:
@@ -117,11 +123,18 @@ def _bin(probs: ArrayLike | Tensor, y: ArrayLike | Tensor, n_bins: int, *, owner
     return Reliability(edges, mean_per_bin(confidence), mean_per_bin(correct.astype(np.float64)), count)
 
 
-def ece(probs: ArrayLike | Tensor, y: ArrayLike | Tensor, n_bins: int = 15, *, confidence: str = "mean") -> float:
+@no_type_check
+def ece(
+    probs: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    n_bins: int = 15,
+    *,
+    confidence: BinConfidenceName | BinConfidence = "mean",
+) -> float:
     r"""Return the expected calibration error of the most probable class.
 
-    The mean distance between accuracy :math:`a_b` and confidence :math:`c_b` over the bins of
-    :func:`reliability`, weighted by their rows [1]_,
+    It is the mean distance between accuracy :math:`a_b` and confidence :math:`c_b` over the bins of
+    :func:`reliability`, weighted by their :math:`n_b` rows [1]_,
 
     .. math:: \sum_b \frac{n_b}{n} |a_b - c_b|.
 
@@ -134,13 +147,13 @@ def ece(probs: ArrayLike | Tensor, y: ArrayLike | Tensor, n_bins: int = 15, *, c
     n_bins : int, default=15
         Number of bins that divide [0, 1]. They are closed on the right, and the first also holds 0.
     confidence : {"mean", "midpoint"}, default="mean"
-        What :math:`c_b` is: the mean confidence of the bin's rows, or the middle of the bin as in [2]_. With
-        ``"midpoint"`` even perfect predictions have an error, of half a bin's width.
+        Definition of :math:`c_b`: the mean confidence of the bin's rows, or the middle of the bin as in [2]_. With
+        ``"midpoint"`` even perfect predictions have an error of half a bin's width.
 
     Returns
     -------
     float
-        From 0 to 1; lower is better.
+        A number from 0 to 1; lower is better.
 
     References
     ----------

@@ -24,7 +24,7 @@ def nll(probs: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float:
     Returns
     -------
     float
-        At least 0; lower is better.
+        A number of at least 0; lower is better.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def accuracy(probs: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float:
 
     .. math:: \frac{1}{n} \sum_{i=1}^{n} \mathbb{1}[\arg\max_k p_{ik} = y_i]
 
-    Of equally probable classes the first counts as the prediction.
+    If several classes are equally probable, the first of them is the prediction.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def accuracy(probs: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float:
     Returns
     -------
     float
-        From 0 to 1; higher is better.
+        A number from 0 to 1; higher is better.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def brier(probs: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float:
 
     .. math:: \frac{1}{n} \sum_{i=1}^{n} \sum_{k} (p_{ik} - \mathbb{1}[y_i = k])^2
 
-    As Brier [1]_ has it; for two classes this is twice the score that looks at the second class alone.
+    This is Brier's definition [1]_. For two classes it is twice the score of the second class alone.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def brier(probs: ArrayLike | Tensor, y: ArrayLike | Tensor) -> float:
     Returns
     -------
     float
-        From 0 to 2; lower is better.
+        A number from 0 to 2; lower is better.
 
     References
     ----------

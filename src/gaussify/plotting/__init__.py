@@ -1,6 +1,7 @@
-"""Displays: the numbers are stored first and drawn later, on any axes. Pages: tables and figures in one HTML file.
+"""Figures in one style, and pages with tables and figures in a single HTML file.
 
-Drawing needs matplotlib: ``pip install "gaussify[plot]"``.
+Read ``_style.py`` first, then ``_reliability.py``, whose display stores its numbers and draws them later on any axes,
+and ``_page.py``. Drawing needs matplotlib: ``pip install "gaussify[plot]"``.
 """
 
 from gaussify.plotting._page import Page, figure_html, figures_html, image_html, paragraph_html, table_html, tiles_html

@@ -1,4 +1,4 @@
-"""Pages of results: one HTML file with tables and figures, which loads nothing from anywhere."""
+"""Pages of results: one HTML file with tables and figures, which loads nothing from other files or sites."""
 
 import base64
 import io
@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gaussify._optional import import_optional
 from gaussify.plotting._style import DPI, STYLE
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 _CSS = """
 :root { --ink: #1c2733; --pale: #5c6b7a; --line: #dfe5ea; --back: #f5f7f9; --accent: #0072b2; }
@@ -39,16 +42,13 @@ code { background: var(--back); padding: .1rem .3rem; border-radius: .3rem; over
 """
 
 
-_INCH, _LEAST_INCH = (
-    120,
-    68,
-)  # pixels at most, and at least: 9 points are then 15 and 8.5 pixels; beyond, figures scroll
-# names of people's columns and classes are no formulas
+_INCH, _LEAST_INCH = 120, 68  # most and fewest pixels, so that 9 points are 15 to 8.5; narrower windows scroll
+# names of columns and classes may hold dollar signs, which are no formulas
 _PAGE_STYLE = {"svg.hashsalt": "gaussify", "axes.axisbelow": True, "text.parse_math": False}
 
 
 class Page:
-    """A page that is written section by section.
+    """A page that grows section by section.
 
     Examples
     --------
@@ -63,16 +63,16 @@ class Page:
         self._sections: list[str] = []
 
     def section(self, title: str, *parts: str) -> None:
-        """Add a section of parts that are HTML."""
+        """Add a section of parts, which are HTML."""
         heading = f"<h2>{escape(title)}</h2>" if title else ""
         self._sections.append(f"<section>{heading}{''.join(parts)}</section>")
 
     def html(self) -> str:
-        """Return the page."""
+        """Return the page as HTML."""
         return (
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            '<link rel="icon" href="data:,">\n'  # so that browsers ask for none
+            '<link rel="icon" href="data:,">\n'  # so that browsers do not request an icon
             f"<title>{escape(self._title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n<main>\n"
             f'<header><h1>{escape(self._title)}</h1><p class="pale">{escape(self._subtitle)}</p></header>\n'
             + "\n".join(self._sections)
@@ -92,7 +92,7 @@ def paragraph_html(text: str, *, is_pale: bool = False) -> str:
 
 
 def tiles_html(numbers: Mapping[str, str]) -> str:
-    """Return large numbers with a word below each.
+    """Return large numbers, each with its name below.
 
     Examples
     --------
@@ -103,8 +103,8 @@ def tiles_html(numbers: Mapping[str, str]) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
-def table_html(records: Sequence[Mapping[str, Any]], *, best: int | None = None) -> str:
-    """Return records as a table, numbers to the right with four digits; ``best`` is the row to stand out.
+def table_html(records: Sequence[Mapping[str, object]], *, best: int | None = None) -> str:
+    """Return records as a table, with numbers aligned right and rounded to four digits; row ``best`` is highlighted.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def table_html(records: Sequence[Mapping[str, Any]], *, best: int | None = None)
 
 
 def figures_html(*figures: str) -> str:
-    """Return figures side by side, below each other where there is no room.
+    """Return figures side by side, or below each other if there is no room.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def figures_html(*figures: str) -> str:
 
 
 def image_html(path: Path, description: str) -> str:
-    """Return a PNG file of the house style as a figure within the text.
+    """Return a PNG file in the house style as HTML that holds the picture itself.
 
     Examples
     --------
@@ -149,20 +149,22 @@ def image_html(path: Path, description: str) -> str:
     '<figure style="--least: 204px"><img alt="empty" src="data:image/png;base64,...
     """
     data = path.read_bytes()
-    width = int.from_bytes(data[16:20], "big") / DPI  # pixels are in the first chunk of a PNG
+    width = int.from_bytes(data[16:20], "big") / DPI  # the first chunk of a PNG begins with its width in pixels
     return f'<figure style="--least: {round(_LEAST_INCH * width)}px">{_img(data, "png", description)}</figure>'
 
 
 class DrawnFigure:
-    """A figure to be drawn on, and then the HTML of it."""
+    """A figure and its axes, and its HTML once it is complete."""
 
-    def __init__(self, figure: Any, axes: Any) -> None:
+    def __init__(self, figure: "matplotlib.figure.Figure", axes: Any) -> None:
         self.figure, self.axes, self.html = figure, axes, ""
 
 
 @contextmanager
 def figure_html(description: str, *, width: float = 4.6, height: float = 3.2, **options: Any) -> Iterator[DrawnFigure]:
-    """Give a figure in the house style to draw on; its ``html`` is there afterwards, a picture within the text.
+    """Yield a figure in the house style to draw on; on exit its ``html`` is set, which holds the picture itself.
+
+    Sizes are in inches. ``options`` are passed to :meth:`matplotlib.figure.Figure.subplots`.
 
     Examples
     --------
@@ -188,7 +190,7 @@ def _img(data: bytes, kind: str, description: str) -> str:
     return f'<img alt="{escape(description)}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -17,25 +17,25 @@ _BLUE, _RED, _PALE_RED = "#2f6ca8", "#c8443c", "#f6d0cc"
 
 
 class ReliabilityDisplay:
-    r"""Reliability diagram: accuracy against confidence, and below it how the rows spread over confidence.
+    r"""Reliability diagram: accuracy against confidence, above a histogram of confidence.
 
-    In every bin the thick line is the accuracy :math:`a_b`, and the hatched part leads from it to the mean
-    confidence :math:`c_b`. Weighted by the rows :math:`n_b` of each bin, :math:`n` in all, the hatched
-    heights average to the error in the legend,
+    In every bin the thick line is the accuracy :math:`a_b`, and the hatched bar extends from it to the mean confidence
+    :math:`c_b`. With :math:`n_b` of all :math:`n` rows in bin b, the weighted mean of hatched heights is the error in
+    the legend,
 
     .. math:: \mathrm{ECE} = \sum_b \frac{n_b}{n} |a_b - c_b|.
 
     Parameters
     ----------
     reliability : Reliability
-        The numbers to draw, from :func:`gaussify.metrics.reliability`.
+        Numbers to draw, from :func:`gaussify.metrics.reliability`.
     name : str, optional
         Title of the diagram, for instance the model's name.
 
     Attributes
     ----------
     ax_ : matplotlib.axes.Axes
-        Axes of the diagram, once drawn.
+        Axes of the diagram, set by ``plot``.
     ax_counts_ : matplotlib.axes.Axes
         Axes of the histogram below it.
     figure_ : matplotlib.figure.Figure or SubFigure
@@ -71,7 +71,7 @@ class ReliabilityDisplay:
         ax: "matplotlib.axes.Axes | None" = None,
         name: str | None = None,
     ) -> "ReliabilityDisplay":
-        """Return the display of these predictions, already drawn.
+        """Return the display of predictions, already drawn.
 
         Parameters
         ----------
@@ -82,14 +82,14 @@ class ReliabilityDisplay:
         n_bins : int, default=15
             Number of bins that divide [0, 1].
         ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure if not given.
+            Axes to draw on; a new figure by default.
         name : str, optional
             Title of the diagram.
 
         Returns
         -------
         ReliabilityDisplay
-            With ``ax_``, ``ax_counts_`` and ``figure_``.
+            The display, with ``ax_``, ``ax_counts_`` and ``figure_``.
 
         Examples
         --------
@@ -102,12 +102,12 @@ class ReliabilityDisplay:
         return cls(reliability(probs, y, n_bins), name=name).plot(ax)
 
     def plot(self, ax: "matplotlib.axes.Axes | None" = None) -> "ReliabilityDisplay":
-        """Draw the diagram, with its histogram in the lower part of the same place.
+        """Draw the diagram, with its histogram in the lower part of the axes.
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure if not given.
+            Axes to draw on; a new figure by default.
 
         Returns
         -------
@@ -155,9 +155,9 @@ class ReliabilityDisplay:
 
 
 def _split(ax: "matplotlib.axes.Axes") -> tuple["matplotlib.axes.Axes", "matplotlib.axes.Axes"]:
-    """Return ``ax`` shrunk to the upper part of its place, and new axes in the lower part."""
+    """Return ``ax``, shrunk to the upper part of its area, and new axes in the lower part."""
     spec = ax.get_subplotspec()
-    if spec is None:  # placed by hand, so there is no grid that layout engines would follow
+    if spec is None:  # axes placed by hand belong to no grid
         grid = import_optional("mpl_toolkits.axes_grid1", extra="plot", needed_by="gaussify.plotting")
         return ax, grid.make_axes_locatable(ax).append_axes("bottom", size="28%", pad=0.1, sharex=ax)
     rows = spec.subgridspec(2, 1, height_ratios=(3.5, 1), hspace=0.08)

@@ -1,4 +1,4 @@
-"""One look for every figure: a colour and a name per method, sizes, and how figures are saved."""
+"""The style of all figures: colours of methods, sizes, and how figures are saved."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gaussify._optional import import_optional
 
 if TYPE_CHECKING:
+    import matplotlib.axis
     import matplotlib.figure
 
 METHOD_COLOURS = {
@@ -20,10 +21,10 @@ METHOD_COLOURS = {
     "adf": "#E69F00",
     "sgd": "#56B4E9",
 }
-"""A colour for each method, of the palette of Okabe and Ito, which colour-blind readers can tell apart."""
+"""A colour for each method, from the palette of Okabe and Ito, which colour-blind readers can distinguish."""
 
 SERIES_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Colours for things that are not methods (parameters, data sets), in the order in which they are drawn."""
+"""Colours for curves that are not methods (parameters, data sets), in the order in which they are drawn."""
 
 STYLE = {
     "font.size": 9.0,
@@ -37,7 +38,7 @@ STYLE = {
     "legend.frameon": False,
     "legend.fontsize": 9.0,
     "lines.linewidth": 1.5,
-    "pdf.fonttype": 42,  # text stays text
+    "pdf.fonttype": 42,  # TrueType, so that text can be searched and copied
 }
 
 DPI = 160  # of PNG files
@@ -47,10 +48,10 @@ DPI = 160  # of PNG files
 def figure_file(
     folder: Path, name: str, n_rows: int, n_columns: int, *, width: float, height: float, **options: Any
 ) -> Iterator[tuple["matplotlib.figure.Figure", Any]]:
-    """Give a figure in the house style and its (n_rows, n_columns) axes, and save it as PNG and PDF.
+    """Yield a figure in the house style and its (n_rows, n_columns) axes, and save it as PNG and PDF on exit.
 
-    No window system and no global state of matplotlib is involved, and no date is stored: the same drawing
-    gives the same bytes. Sizes are in inches; ``options`` go to :meth:`matplotlib.figure.Figure.subplots`.
+    Neither a window system nor the global state of matplotlib is used, and no date is stored, so the same drawing gives
+    the same bytes. Sizes are in inches. ``options`` are passed to :meth:`matplotlib.figure.Figure.subplots`.
 
     Examples
     --------
@@ -67,12 +68,12 @@ def figure_file(
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(n_rows, n_columns, squeeze=False, **options)
         figure.savefig(folder / f"{name}.png", dpi=DPI, pil_kwargs={"optimize": True})
-        figure.set_layout_engine("none")  # everything is in its place by now
+        figure.set_layout_engine("none")  # the layout is done, and must not change for the PDF
         figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
 
 
-def plain_log_ticks(axis: Any) -> None:
-    """Label an axis (``axes.xaxis`` or ``axes.yaxis``) with logarithmic scale by plain numbers, three a decade.
+def plain_log_ticks(axis: "matplotlib.axis.Axis") -> None:
+    """Label a logarithmic axis (``axes.xaxis`` or ``axes.yaxis``) with plain numbers, three in each decade.
 
     Examples
     --------

@@ -1,4 +1,9 @@
-"""Gaussian posteriors of the latents, in closed form: statistics of rows, natural parameters, leave-one-out."""
+"""Gaussian posteriors of the latents, in closed form.
+
+Read ``_statistics.py`` first (sums over rows), then ``_gaussian.py`` (from statistics to the posterior). The other
+files serve streams (``_accumulator.py``, ``_row.py``, ``_carried.py``) and choices without refitting
+(``_leave_one_out.py``, ``_prior_scale.py``).
+"""
 
 from gaussify.posterior._accumulator import StatisticsAccumulator
 from gaussify.posterior._carried import CarriedLatents

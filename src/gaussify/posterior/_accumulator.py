@@ -1,4 +1,4 @@
-"""Class statistics of a stream: rows wait until adding them pays."""
+"""Class statistics of a stream: rows are collected and added many at a time, which is faster."""
 
 import torch
 from jaxtyping import Float, Int
@@ -8,19 +8,19 @@ from gaussify.posterior._statistics import ClassStatistics, RowBlock, add_rows_,
 
 _FEWEST_ROWS = 256
 _MOST_ELEMENTS = 1 << 24  # 128 MiB of float64
-_MOST_BLOCKS = 256  # after which they become one, so that a copy of the list stays cheap
+_MOST_BLOCKS = 256  # more are joined into one, so that copying the list stays cheap
 _SMALLEST_FACTOR = 1e-100
 
 
 class StatisticsAccumulator:
-    r"""The statistics of all rows given so far, of which the last few wait in a bounded buffer.
+    r"""The statistics of all rows given so far, of which the last wait in a bounded buffer.
 
-    Adding a handful of rows of each class to K Gram matrices moves K d² numbers for little arithmetic, and one row at a
-    time is worse. So rows wait until there are as many numbers in them as in the Gram matrices (d rows a class), when
-    the addition runs at the speed of a matrix product, however small the blocks in which they came and however many
-    classes there are. At most 128 MiB of rows wait.
+    Adding a few rows of each class to K Gram matrices moves K d² numbers for little arithmetic. So rows wait until
+    they hold as many numbers as the Gram matrices (d rows for each class). Adding them then runs at the speed of a
+    matrix product, whatever the number of classes and the size of the blocks in which rows came. At most 128 MiB of
+    rows wait.
 
-    Statistics that were handed out never change, and ``copy`` is cheap, so that work on a copy can be dropped.
+    Statistics that were returned never change, and ``copy`` is cheap, so one can work on a copy and discard it.
 
     Examples
     --------
@@ -34,11 +34,11 @@ class StatisticsAccumulator:
 
     def __init__(self, statistics: ClassStatistics) -> None:
         self._settled = statistics
-        self.n_classes, self.n_features = statistics.n_classes, statistics.n_features  # seen or not
-        self._factor = 1.0  # of everything; rows that come later are divided by it
+        self.n_classes, self.n_features = statistics.n_classes, statistics.n_features
+        self._factor = 1.0  # by which everything is to be multiplied; rows that come later are divided by it
         self._waiting: list[RowBlock] = []
         self._n_waiting = 0
-        self._n_joined = 0  # blocks at the beginning that many were joined to
+        self._n_joined = 0  # number of first blocks that are joins of many
 
     @property
     def statistics(self) -> ClassStatistics:
@@ -47,7 +47,7 @@ class StatisticsAccumulator:
         return self._settled
 
     def copy(self) -> "StatisticsAccumulator":
-        """Return another one of the same rows; what is done to one does not show in the other."""
+        """Return a copy; changes of one do not affect the other."""
         twin = object.__new__(StatisticsAccumulator)
         twin.__dict__.update(self.__dict__)
         twin._waiting = list(self._waiting)
@@ -59,7 +59,7 @@ class StatisticsAccumulator:
         labels: Int[Tensor, " n"],
         sample_weight: Float[Tensor, " n"] | None = None,
     ) -> None:
-        """Add rows, which are kept as they are: they must not change afterwards. Weights are not negative."""
+        """Add rows. They are kept without a copy, so they must not change afterwards. Weights are not negative."""
         self._waiting.append(_scaled(RowBlock(features, labels, sample_weight), 1 / self._factor))
         self._n_waiting += features.shape[0]
         if len(self._waiting) - self._n_joined >= _MOST_BLOCKS:
@@ -79,7 +79,7 @@ class StatisticsAccumulator:
     def _settle(self) -> None:
         if not self._waiting and self._factor == 1.0:
             return
-        # what was there may be in other hands; and nothing is added twice if this is interrupted
+        # a new sum, as the old one may have been returned, and so that an interruption adds nothing twice
         settled = ClassStatistics.zeros(
             self.n_classes, self.n_features, dtype=self._settled.gram.dtype, device=self._settled.gram.device
         )

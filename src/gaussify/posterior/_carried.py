@@ -1,4 +1,4 @@
-"""Latents of rows that stay, carried along while the weights learn from one row after another."""
+"""Latents of fixed rows, updated while the weights learn from one row after another."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,15 +9,15 @@ from jaxtyping import Float
 from gaussify.posterior._gaussian import latent
 from gaussify.posterior._row import Observation, RowPosterior
 
-_WORN = 1e-5  # share of a variance, below which differences have lost too many digits
-_ELEMENTS = 1 << 22  # of covariances at a time
+_WORN = 1e-5  # share of its first value below which a variance has lost too many digits to subtractions
+_ELEMENTS = 1 << 22  # covariances that are computed at a time
 
 
 class CarriedLatents:
-    r"""Mean and variance of the latents of fixed rows, of which an update costs n d where computing anew costs n d².
+    r"""Mean and variance of the latents of fixed rows: an update costs n d, where computing them again costs n d².
 
-    When weights of mean m and covariance C observe y with variance v at the features :math:`\phi`, the latents at
-    :math:`\Phi` change by
+    When weights of mean m and covariance C observe y with variance v at features :math:`\phi`, the latents of rows
+    with features :math:`\Phi` change by
 
     .. math:: \mu \leftarrow \mu + \frac{k}{a}(y - \phi^\top m), \qquad
         \sigma^2 \leftarrow \sigma^2 - \frac{k^2}{a}, \qquad
@@ -25,12 +25,12 @@ class CarriedLatents:
 
     Parameters
     ----------
-    features
-        Of the rows.
-    posterior
-        Of the weights, as they are now.
-    unexplained
-        Variance that latents have beside that of the weights, the same for all of a row.
+    features : array of shape (n, d)
+        Features of the fixed rows.
+    posterior : RowPosterior
+        Posterior of the weights at the start.
+    unexplained : array of shape (n,), optional
+        Variance that is added to all latents of a row, beside that of the weights.
 
     Examples
     --------
@@ -51,28 +51,28 @@ class CarriedLatents:
         self.features = features
         self.unexplained = np.zeros(len(features)) if unexplained is None else unexplained
         mean, variance = latent(posterior.tensors, torch.from_numpy(features))
-        # (l, n): updates are then along memory
+        # (l, n), so that updates run along memory
         self._mean = np.ascontiguousarray(mean.T)
         self._variance = np.ascontiguousarray(variance.T.numpy() + self.unexplained)
         self._first = self._variance.copy()
 
     @property
     def mean(self) -> Float[np.ndarray, "n l"]:
-        """Of the latents, as it is now."""
+        """Current mean of the latents."""
         return self._mean.T
 
     @property
     def variance(self) -> Float[np.ndarray, "n l"]:
-        """Of the latents, as it is now."""
+        """Current variance of the latents."""
         return self._variance.T
 
     def update(self, *observations: Observation) -> None:
-        """Follow the weights through observations, one after another."""
+        """Update the latents by observations, one after another."""
         for _ in self.stages(observations):
             pass
 
     def stages(self, observations: Sequence[Observation]) -> Iterator[None]:
-        """Follow the weights likewise, with a pause after each observation; the features are read once for many."""
+        """Update the latents by observations, and yield after each; features are read once for many observations."""
         n_latents, n = self._mean.shape
         size = max(1, _ELEMENTS // max(1, n * n_latents))
         for first in range(0, len(observations), size):
@@ -83,16 +83,16 @@ class CarriedLatents:
                 covariance *= covariance
                 covariance /= observation.total[:, None]
                 self._variance -= covariance
-                # rounding may take more than there is from rows that are known almost exactly
+                # for rows that are known almost exactly, rounding may subtract too much
                 np.maximum(self._variance, self.unexplained, out=self._variance)
                 yield
 
     @property
     def is_worn(self) -> bool:
-        """Whether so little is left of a variance that rounding shows, and computing anew is due."""
+        """Whether a variance has become so small that rounding errors matter, and latents should be computed again."""
         return bool((self._variance < _WORN * self._first).any())
 
     def covariance_with(self, gain: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "n k"]:
-        r"""Return the covariance of every latent with others, of which the gain :math:`C\phi` is given."""
-        # in this order the features are read at full speed; NumPy's BLAS takes twice as long, save for one column
+        r"""Return the covariance of every latent with others, given the gain :math:`C\phi` of these."""
+        # in this order, torch reads features at full speed; NumPy's BLAS takes twice as long except for one column
         return torch.mm(torch.from_numpy(gain), torch.from_numpy(self.features).T).numpy().T

@@ -1,7 +1,8 @@
 r"""From observations of the latents to their Gaussian posterior.
 
-Latent l at features :math:`\phi` is :math:`f_l = \phi^\top w_l`, with prior :math:`w_l \sim \mathcal{N}(\mu_l, P^{-1})`
-and, from each row, an observation of mean y and variance v. In natural parameters observations add up,
+Latent l at features :math:`\phi` is :math:`f_l = \phi^\top w_l`, with the prior
+:math:`w_l \sim \mathcal{N}(\mu_l, P^{-1})`. Row i, of weight :math:`w_i`, observes it with mean :math:`y_{il}` and
+variance :math:`v_{il}`. In natural parameters, observations add up:
 
 .. math:: \Lambda_l = P + \sum_i \frac{w_i}{v_{il}}\phi_i\phi_i^\top, \qquad
     b_l = P\mu_l + \sum_i \frac{w_i y_{il}}{v_{il}}\phi_i, \qquad w_l \mid \cdot \sim
@@ -21,14 +22,14 @@ from gaussify._numerics import large_zeros, stable_cholesky
 from gaussify.likelihoods import LatentVariances, PseudoTargets
 from gaussify.posterior._statistics import ClassStatistics
 
-_ELEMENTS = 1 << 22  # of temporary matrices at a time
+_ELEMENTS = 1 << 22  # most numbers in temporary matrices
 
 
 @dataclass(frozen=True, eq=False)
 class NaturalParameters:
-    r"""What observations say about each latent's weights, the prior left out.
+    r"""Precision and linear term that observations give the weights of each latent, without those of the prior.
 
-    ``precision`` and ``linear`` are the sums of the module's docstring without the terms of P; ``constant`` is
+    ``precision`` and ``linear`` are the sums over rows in the module's docstring, and ``constant`` is
     :math:`-\frac12\sum_i w_i(\log 2\pi v_{il} + y_{il}^2 / v_{il})`, which the evidence needs. ``+`` joins rows.
 
     Examples
@@ -58,7 +59,7 @@ class NaturalParameters:
 
 
 class GaussianPrior(NamedTuple):
-    """Independent weights: a variance for each feature, and a mean for each feature of each latent.
+    """Independent Gaussian weights: a variance for each feature, and a mean for each feature of each latent.
 
     Examples
     --------
@@ -71,7 +72,7 @@ class GaussianPrior(NamedTuple):
 
     @classmethod
     def centred(cls, variance: Float[Tensor, " d"], *, n_latents: int) -> "GaussianPrior":
-        """Return the prior of mean zero."""
+        """Return the prior with mean zero."""
         return cls(variance.new_zeros(n_latents, variance.shape[0]), variance)
 
 
@@ -103,23 +104,23 @@ def natural_parameters(
     *,
     total_gram: Float[Tensor, "d d"] | None = None,
 ) -> NaturalParameters:
-    r"""Return what the rows of all classes say about the latents (or about some of them), from statistics alone.
+    r"""Return the natural parameters that rows give all latents (or some of them), from class statistics alone.
 
     .. math:: \Lambda_l - P = \sum_c \frac{G_c}{v_{cl}}, \qquad b_l - P\mu_l = \sum_c \frac{y_{cl}}{v_{cl}}s_c.
 
-    The table of a softmax holds two variances a latent, one for its own class and one for all others; then the sum
-    over classes is the shared total and one term more, and K latents cost K d² instead of K² d².
+    The table of a softmax holds two variances for each latent, one for its own class and one for all others. The sum
+    over classes is then a multiple of the total and one more term, so K latents cost K d² instead of K² d².
 
     Parameters
     ----------
     statistics : ClassStatistics
-        Of c classes and d features.
+        Statistics of rows of c classes with d features.
     table : PseudoTargets
-        Of shape (c, l): what a row of each class observes of each latent.
+        Target table of shape (c, l): mean and variance with which a row of each class observes each latent.
     latents : tensor of int, optional
-        Which latents to compute; all by default.
+        Indices of the latents to compute; all by default.
     total_gram : tensor of shape (d, d), optional
-        The sum of the Gram matrices, where it is at hand.
+        Sum of the Gram matrices of all classes, if it is known.
 
     Examples
     --------
@@ -148,10 +149,10 @@ def natural_parameters(
 def natural_parameters_of_rows(
     features: Float[Tensor, "n d"], targets: PseudoTargets, sample_weight: Float[Tensor, " n"] | None = None
 ) -> NaturalParameters:
-    """Return what rows say about the latents where each has variances of its own (soft labels, counts).
+    """Return the natural parameters that rows give all latents, where each row has its own variances (soft labels).
 
-    A Gram matrix for each latent, n l d² in all, where class statistics cost n d². Equal to ``natural_parameters`` for
-    hard labels.
+    This takes one Gram matrix for each latent and costs n l d², where class statistics cost n d². For hard labels the
+    result is that of ``natural_parameters``.
 
     Examples
     --------
@@ -170,7 +171,7 @@ def natural_parameters_of_rows(
 
 
 def condition(prior: GaussianPrior, natural: NaturalParameters) -> GaussianPosterior:
-    r"""Return the posterior: with :math:`\Lambda = LL^\top`, its root is :math:`L^{-1}`.
+    r"""Return the posterior of the weights; with :math:`\Lambda = LL^\top`, its root is :math:`L^{-1}`.
 
     Examples
     --------
@@ -184,9 +185,9 @@ def condition(prior: GaussianPrior, natural: NaturalParameters) -> GaussianPoste
 
 
 def class_posterior(prior: GaussianPrior, statistics: ClassStatistics, table: PseudoTargets) -> GaussianPosterior:
-    """Return the posterior of every latent from class statistics, a few latents at a time.
+    """Return the posterior of every latent from class statistics, a few latents at a time to save memory.
 
-    Beside its result it needs little memory: l d³ in time, l d² in space.
+    It costs l d³ in time and l d² in space.
 
     Examples
     --------
@@ -208,7 +209,7 @@ def class_posterior(prior: GaussianPrior, statistics: ClassStatistics, table: Ps
 
 
 def log_evidence(prior: GaussianPrior, natural: NaturalParameters) -> Float[Tensor, " l"]:
-    r"""Return the log-density of the observations of each latent, the weights integrated out.
+    r"""Return the log-density of the observations of each latent, with the weights integrated out.
 
     .. math:: \log Z_l = \text{constant}_l + \tfrac12 b^\top\Lambda^{-1}b - \tfrac12\mu^\top P\mu
         - \tfrac12\log|\Lambda| + \tfrac12\log|P|
@@ -232,7 +233,7 @@ def latent(
 ) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
     r"""Return mean and variance of the latents of new rows, :math:`\phi^\top m_l` and :math:`|R_l\phi|^2`.
 
-    n l d² in time, in bounded memory beside the result; the variance is a sum of squares, never negative.
+    It costs n l d², in bounded memory beside the result. The variance, a sum of squares, is never negative.
 
     Examples
     --------
@@ -269,12 +270,12 @@ def sample(posterior: GaussianPosterior, n_samples: int, generator: torch.Genera
 
 
 def latent_chunks(n_latents: int, n_features: int) -> Iterator[Int[Tensor, " k"]]:
-    """Yield the indices of all latents, as many at a time as keep their matrices within a few megabytes."""
+    """Yield the indices of all latents in chunks whose matrices take a few megabytes."""
     yield from torch.arange(n_latents).split(max(1, _ELEMENTS // n_features**2))
 
 
 def _factorise(prior: GaussianPrior, natural: NaturalParameters) -> tuple[Tensor, Tensor, Tensor]:
-    """Cholesky factor of the precision (l, d, d), root of the covariance (l, d, d), mean (l, d)."""
+    """Return the Cholesky factor of the precision and the root of the covariance, (l, d, d), and the mean, (l, d)."""
     precision = natural.precision.clone()
     precision.diagonal(dim1=-2, dim2=-1).add_(1.0 / prior.variance)
     factor = stable_cholesky(precision)

@@ -1,4 +1,4 @@
-"""What the posterior would say about a row that it had not seen, without fitting again."""
+"""Latents of a row given all other rows, without fitting again."""
 
 import torch
 from jaxtyping import Float
@@ -13,13 +13,15 @@ def leave_one_out(
     targets: PseudoTargets,
     sample_weight: Float[Tensor, " n"] | None = None,
 ) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
-    r"""Return the latents of rows, each without the rows' own observation.
+    r"""Return mean and variance of the latents of each row, given all rows but that one.
 
-    The posterior gives a row the latent mean m and variance s; with its own observation :math:`(y, v)` taken out
-    (v divided by the weight of the row, where that is below one; of a row of more weight, which stands for several that
-    are equal, one is taken out) it would have given
+    The posterior of all rows gives a row the latent mean m and variance s. Without its own observation :math:`(y, v)`
+    they would be
 
     .. math:: s_- = \frac{s}{1 - s/v}, \qquad m_- = \frac{m - (s/v)\,y}{1 - s/v}.
+
+    A weight w below one turns v into v / w. A row with a weight above one counts as several equal rows, of which one is
+    left out.
 
     Examples
     --------
@@ -31,6 +33,6 @@ def leave_one_out(
     if sample_weight is not None:
         precision = precision * sample_weight.clamp_max(1.0)[:, None]
     leverage = variance * precision
-    # rounding may take the leverage of a row that decides a direction alone up to one
+    # rounding may raise the leverage of a row that alone determines a direction to one
     rest = (1.0 - leverage).clamp_min(torch.finfo(mean.dtype).eps)
     return (mean - leverage * targets.mean) / rest, variance / rest

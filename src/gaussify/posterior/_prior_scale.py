@@ -1,4 +1,4 @@
-"""How broad the prior is to be: the evidence, maximised from statistics alone."""
+"""The scale of the prior with the largest evidence, from class statistics alone."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ _LOG_SCALES = np.linspace(np.log(1e-8), np.log(1e8), 129)
 
 
 class PriorScale(NamedTuple):
-    """The factor of the prior variances that has the largest evidence, and that evidence.
+    """The factor of prior variances with the largest evidence, and that evidence.
 
     Examples
     --------
@@ -40,19 +40,20 @@ def best_prior_scale(
 ) -> PriorScale:
     r"""Return the factor :math:`\tau` of the ``free`` entries of the prior variances ``shape`` with most evidence.
 
-    The others, an intercept's say, stay as they are and are taken out by a Schur complement. With C what remains of
-    the precision, b of the linear term and the spectrum :math:`s C s = U\,\mathrm{diag}(e)\,U^\top`,
-    :math:`s^2` the free entries of ``shape`` and :math:`z = U^\top s b`, the evidence of a latent is
+    The other entries, such as that of an intercept, stay fixed, and their weights are integrated out. Let C be the
+    Schur complement of the observations' precision that remains, b that of the linear term, :math:`s^2` the free
+    entries of ``shape``, :math:`s C s = U\,\mathrm{diag}(e)\,U^\top` and :math:`z = U^\top s b`. The evidence of a
+    latent is
 
     .. math:: \log Z(\tau) = \text{constant} + \tfrac12\sum_j\left[\frac{\tau z_j^2}{1 + \tau e_j} -
-        \log(1 + \tau e_j)\right],
+        \log(1 + \tau e_j)\right].
 
-    so that after one decomposition each :math:`\tau` costs d operations: the maximum is found on a fine grid from 1e-8
-    to 1e8 and polished as a root of the derivative.
+    So after one decomposition, each :math:`\tau` costs d operations. The maximum is found on a fine grid from 1e-8 to
+    1e8, and refined as a root of the derivative.
 
-    With ``free_noise`` all variances, those of the targets and of the prior, have another factor :math:`\varphi` in
-    common, which is the best one for each :math:`\tau`. With N the observations' weight and q the sum of what they
-    would leave to explain,
+    With ``free_noise``, all variances (of targets and prior) are also multiplied by :math:`\varphi`, whose best value
+    is known for each :math:`\tau`. With N the total weight of observations and q their weighted sum of squares
+    :math:`y^2 / v`, less the part that fixed weights explain,
 
     .. math:: \varphi = \frac1N\Big(q - \sum_j\frac{\tau z_j^2}{1 + \tau e_j}\Big), \qquad
         \log Z(\tau) = \text{constant} - \tfrac N2\log\varphi - \tfrac12\sum_j\log(1 + \tau e_j).
@@ -60,15 +61,15 @@ def best_prior_scale(
     Parameters
     ----------
     statistics, table
-        As for ``natural_parameters``.
+        Class statistics and target table, as for ``natural_parameters``.
     shape : tensor of shape (d,)
-        Prior variances up to the factor.
+        Prior variances, up to the factor.
     free : tensor of bool of shape (d,)
-        Which of them the factor multiplies.
+        True for the variances that the factor multiplies.
     latents : tensor of int, optional
-        Which latents to sum the evidence over; all by default.
+        Indices of the latents whose evidence is summed; all by default.
     free_noise : bool
-        Whether all variances, also those of the prior that are not free, have a factor in common that is chosen, too.
+        If true, a common factor of all variances (those that are not free included) is chosen as well.
 
     Examples
     --------
@@ -89,7 +90,7 @@ def best_prior_scale(
         loads.append(load)
     e, z2 = np.concatenate(spectra), np.concatenate(loads)
     squares = (table.mean.square() / table.variance)[:, chosen].to(statistics.count).sum(-1)
-    constant = rest + 0.5 * float(statistics.count @ squares)  # the part of normalising constants
+    constant = rest + 0.5 * float(statistics.count @ squares)  # normalising constants alone, without the squares
     left, n_observations = float(statistics.count @ squares) - explained, float(statistics.count.sum()) * len(chosen)
 
     def noise(scale: np.ndarray) -> np.ndarray:  # of scales (s,)
@@ -120,7 +121,10 @@ def best_prior_scale(
 
 
 def _decompose(natural: NaturalParameters, shape: Tensor, free: Tensor) -> tuple[float, float, np.ndarray, np.ndarray]:
-    """The evidence without what weights explain, twice what the others explain, all e and z² of these latents."""
+    r"""Return the parts of the evidence of some latents: two sums that do not depend on :math:`\tau`, and all e and z².
+
+    The sums are the constant, with fixed weights integrated out, and twice the evidence that fixed weights explain.
+    """
     A, b = natural.precision, natural.linear
     A_ff, A_fg, A_gg = A[:, free][:, :, free], A[:, free][:, :, ~free], A[:, ~free][:, :, ~free]
     b_f, b_g = b[:, free], b[:, ~free]

@@ -1,4 +1,4 @@
-r"""One row at a time, in NumPy: calling tensor operations would take longer than what they compute."""
+r"""The posterior row by row, in NumPy: for one row, calling tensor operations takes longer than the arithmetic."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ from jaxtyping import Float
 
 from gaussify.posterior._gaussian import GaussianPosterior
 
-_ELEMENTS = 1 << 18  # of a temporary matrix
+_ELEMENTS = 1 << 18  # most numbers in a temporary matrix
 
 
 class RowPosterior(NamedTuple):
-    """A posterior as arrays, to be asked and updated row by row.
+    """A posterior as arrays, for predictions and updates row by row.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class RowPosterior(NamedTuple):
 
 
 class RowLatent(NamedTuple):
-    r"""The latents of one row, and the vectors :math:`u = R\phi` whose squares are their variances.
+    r"""The latents of one row, and the vectors :math:`u = R\phi`, whose squared lengths are the variances.
 
     Examples
     --------
@@ -50,9 +50,9 @@ class RowLatent(NamedTuple):
 
 
 class Observation(NamedTuple):
-    r"""What observing one row did to the latents of others.
+    r"""The terms of a Kalman update, from which the changes of all other latents follow.
 
-    With covariance C of the weights before it, ``gain`` is :math:`C\phi`, ``total`` is
+    With mean m and covariance C of the weights before the observation (y, v), ``gain`` is :math:`C\phi`, ``total`` is
     :math:`v + \phi^\top C\phi` and ``residual`` is :math:`y - \phi^\top m`.
 
     Examples
@@ -68,7 +68,7 @@ class Observation(NamedTuple):
 
 
 def latent_of_row(posterior: RowPosterior, feature: Float[np.ndarray, " d"]) -> RowLatent:
-    """Return the latents of one row: ``latent`` for a single feature vector.
+    """Return the latents of one row, as ``latent`` does for many.
 
     Examples
     --------
@@ -87,15 +87,15 @@ def observe_(
     variance: Float[np.ndarray, " l"],
     latent: RowLatent | None = None,
 ) -> Observation:
-    r"""Condition the posterior on one more row, in place: Potter's square-root form of the Kalman update, l d².
+    r"""Condition the posterior on one more row, in place, by Potter's square-root Kalman update, which costs l d².
 
     With :math:`u = R\phi` and :math:`a = v + |u|^2`, the covariance :math:`R^\top(I - uu^\top/a)R` has the root
 
     .. math:: R - \frac{u\,(R^\top u)^\top}{a + \sqrt{av}}, \qquad\text{and}\qquad
         m \leftarrow m + \frac{R^\top u}{a}(y - \phi^\top m).
 
-    Being a root, it cannot lose positive definiteness to rounding. What ``latent_of_row`` gave for this row need not be
-    computed again, if the posterior is still the same.
+    Being a root, it cannot lose positive definiteness to rounding. The argument ``latent`` may pass the result of
+    ``latent_of_row`` for this row and posterior, so that it is not computed again.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""What all rows of a class have to say about every latent: a count, a sum and a Gram matrix."""
+"""Class statistics: a count, a sum and a Gram matrix of the features of each class."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,23 +10,26 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from gaussify._numerics import add_moments_, large_zeros, suits_numpy
-from gaussify._validation import as_floats, as_labels, check_count, check_same_rows
+from gaussify._validation import ArrayInput, as_floats, as_labels, check_count, check_same_rows
 from gaussify.exceptions import InvalidArgumentError
 
-_ELEMENTS = 1 << 19  # of rows gathered at a time: no large memory is touched for the first time
-_FEWEST_TOGETHER = 4  # rows of a class in a block that are worth fetching from there; fewer are joined first
+_ELEMENTS = 1 << 19  # numbers gathered at a time, so that a small buffer is used again and again
+_FEWEST_TOGETHER = 4  # if a block has fewer rows of each class on average, blocks are joined first
 
 
 @dataclass(frozen=True, eq=False)
 class ClassStatistics:
-    r"""Sufficient statistics of rows with hard labels: everything a Gaussian posterior of the latents needs.
+    r"""Sufficient statistics of rows with hard labels: a Gaussian posterior of the latents needs nothing else.
 
     .. math:: n_c = \sum_{i \in c} w_i, \qquad s_c = \sum_{i \in c} w_i \phi_i, \qquad
         G_c = \sum_{i \in c} w_i \phi_i \phi_i^\top
 
-    They form a vector space: ``+`` joins data sets, ``-`` takes rows out again, ``scalar *`` forgets. Statistics of
-    fewer classes (or features) are those of more with zeros for the rest. Likelihood and prior enter later, so changing
-    them never touches a row, and shards never count the prior twice. All classes together cost one pass of n d².
+    :math:`G_c` is the Gram matrix of class c, the weighted sum of outer products of its feature vectors.
+
+    They form a vector space: ``+`` joins data sets, ``-`` takes rows out again, ``scalar *`` forgets. A class that has
+    no rows yet counts as zeros, so statistics of different numbers of classes add up. Likelihood and prior enter later:
+    changing them never touches a row, and shards never count the prior twice. All classes together cost one pass of
+    n d².
 
     Examples
     --------
@@ -57,25 +60,31 @@ class ClassStatistics:
         dtype: torch.dtype = torch.float64,
         device: torch.device | str | None = None,
     ) -> "ClassStatistics":
-        """Return the statistics of no rows at all."""
+        """Return the statistics of no rows."""
         shapes = ((n_classes,), (n_classes, n_features), (n_classes, n_features, n_features))
         return ClassStatistics(*(large_zeros(shape, dtype, device) for shape in shapes))
 
     @classmethod
     def from_rows(
-        cls, features: Any, labels: Any, sample_weight: Any = None, *, n_classes: int | None = None
+        cls,
+        features: ArrayInput,
+        labels: ArrayInput,
+        sample_weight: ArrayInput | None = None,
+        *,
+        n_classes: int | None = None,
     ) -> "ClassStatistics":
         """Return the statistics of rows.
 
         Parameters
         ----------
         features : array-like of shape (n, d)
+            Features of the rows.
         labels : array-like of shape (n,)
-            Class indices from 0.
+            Class indices, from 0.
         sample_weight : array-like of shape (n,), optional
-            A row of weight two counts as that row twice; negative weights take rows out.
+            Weights. A row of weight two counts as that row twice; negative weights take rows out.
         n_classes : int, optional
-            Number of classes; by default just enough for ``labels``, as ``+`` adds those that are missing.
+            Number of classes; by default one more than the largest label, as ``+`` adds missing classes.
         """
         owner = "ClassStatistics.from_rows"
         features = as_floats(features, name="features", owner=owner, ndim=2)
@@ -95,7 +104,7 @@ class ClassStatistics:
 
     @property
     def n_classes(self) -> int:
-        """Number of classes, seen or not."""
+        """Number of classes, with and without rows."""
         return self.gram.shape[0]
 
     @property
@@ -104,7 +113,7 @@ class ClassStatistics:
         return self.gram.shape[-1]
 
     def grow(self, n_classes: int | None = None, n_features: int | None = None) -> "ClassStatistics":
-        """Return the same statistics with room for more classes or features, none of which were seen so far."""
+        """Return the same statistics with zeros for more classes or features."""
         more_classes = 0 if n_classes is None else n_classes - self.n_classes
         more_features = 0 if n_features is None else n_features - self.n_features
         if more_classes < 0 or more_features < 0:
@@ -126,12 +135,12 @@ class ClassStatistics:
         return ClassStatistics(self.count[classes], self.feature_sum[classes], self.gram[classes])
 
     def spread(self, places: Int[np.ndarray, " c"], n_classes: int) -> "ClassStatistics":
-        """Return statistics of ``n_classes`` classes, those at hand moved to ``places``, the others zero."""
+        """Return statistics of ``n_classes`` classes: these classes at ``places``, and zeros elsewhere."""
         if self.n_classes == 0:
             return ClassStatistics.zeros(n_classes, self.n_features, dtype=self.gram.dtype, device=self.gram.device)
         if np.array_equal(places, np.arange(n_classes)):
             return self
-        order = np.full(n_classes, self.n_classes)  # of classes that were not seen: one of zeros
+        order = np.full(n_classes, self.n_classes)  # one more class of zeros fills all other places
         order[places] = np.arange(self.n_classes)
         return self.grow(self.n_classes + 1).take(torch.from_numpy(order))
 
@@ -151,7 +160,7 @@ class ClassStatistics:
             return NotImplemented
         if self.n_features != other.n_features:
             raise InvalidArgumentError(
-                f"Only ClassStatistics of as many features can be combined; got {self.n_features} and "
+                f"Only ClassStatistics with the same number of features can be combined; got {self.n_features} and "
                 f"{other.n_features}."
             )
         n_classes = max(self.n_classes, other.n_classes)
@@ -164,7 +173,7 @@ class ClassStatistics:
 
 
 def without_rows(statistics: ClassStatistics, own: ClassStatistics) -> ClassStatistics:
-    """Return statistics less those of rows that must be among them: ``-``, checked; of a class that is gone, nothing.
+    """Return ``statistics - own`` after checking that the rows were among them; a class without rows becomes zero.
 
     Examples
     --------
@@ -176,24 +185,24 @@ def without_rows(statistics: ClassStatistics, own: ClassStatistics) -> ClassStat
     diagonal, before = (x.gram.diagonal(dim1=-2, dim2=-1) for x in (rest, statistics))
     short = (rest.count < -1e-9 * (1.0 + statistics.count)) | (diagonal < -1e-9 * (1.0 + before)).any(-1)
     gone = rest.count <= 1e-9 * (1.0 + statistics.count)
-    short |= gone & (diagonal > 1e-7 * (1.0 + before)).any(-1)  # no rows, but something of them
+    short |= gone & (diagonal > 1e-7 * (1.0 + before)).any(-1)  # no rows are left, but squares of some are
     for c in ((own.count > 0.0) & ~short & ~gone).nonzero()[:, 0].tolist():
-        smallest = torch.linalg.eigvalsh(rest.gram[c])[0]  # of rows that were there, none is negative
+        smallest = torch.linalg.eigvalsh(rest.gram[c])[0]  # a Gram matrix has no negative eigenvalue
         short[c] = bool(smallest < -1e-7 * (1.0 + before[c].max()))
     if bool(short.any()):
         raise InvalidArgumentError(
-            "unlearn was given rows that were not learnt: less than nothing would be left of class number "
-            f"{int(short.nonzero()[0])}."
+            "unlearn was given rows that were not learnt: without them, the statistics of class number "
+            f"{int(short.nonzero()[0])} would be those of no possible rows. Give rows with the weights they had."
         )
     for tensor in vars(rest).values():
         tensor[gone] = 0.0  # rounding errors
     for tensor in (rest.count, diagonal):
-        tensor.clamp_min_(0.0)  # and these
+        tensor.clamp_min_(0.0)  # rounding errors, too
     return rest
 
 
 class RowBlock(NamedTuple):
-    """Rows with class indices and, where they are not all one, weights.
+    """Rows with class indices and, unless all are one, weights.
 
     Examples
     --------
@@ -207,7 +216,7 @@ class RowBlock(NamedTuple):
 
 
 def add_rows_(statistics: ClassStatistics, blocks: Sequence[RowBlock]) -> None:
-    """Add rows to ``statistics`` in place: one matrix product per class, n d² in all.
+    """Add rows to ``statistics`` in place, by one matrix product for each class, which cost n d² together.
 
     Examples
     --------
@@ -233,7 +242,7 @@ def add_rows_(statistics: ClassStatistics, blocks: Sequence[RowBlock]) -> None:
 
 
 def joined(blocks: Sequence[RowBlock]) -> RowBlock:
-    """Return all rows in one block.
+    """Return all rows as one block.
 
     Examples
     --------
@@ -251,7 +260,7 @@ def joined(blocks: Sequence[RowBlock]) -> RowBlock:
 
 
 def _joined_labels(blocks: Sequence[RowBlock]) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"] | None]:
-    """Labels and, unless no block has any, weights."""
+    """Return all labels, and all weights unless no block has any."""
     labels = torch.cat([block.labels for block in blocks])
     if all(block.weight is None for block in blocks):
         return labels, None
@@ -260,9 +269,9 @@ def _joined_labels(blocks: Sequence[RowBlock]) -> tuple[Int[Tensor, " n"], Float
 
 
 def _take(blocks: Sequence[RowBlock], index: Int[Tensor, " n"], room: Float[Tensor, "_ d"]) -> Float[Tensor, "n d"]:
-    """Rows ``index``, sorted, of all blocks one after the other, put into ``room``.
+    """Copy the rows with sorted indices ``index``, counted through all blocks, into ``room`` and return them.
 
-    Not by torch, whose threads would still be waiting for more work when those of NumPy's product begin.
+    NumPy does it, as torch's threads would still be waiting for work while those of NumPy's next product compute.
     """
     places, out = index.numpy(), room.numpy()
     ends = np.cumsum([len(block.labels) for block in blocks])

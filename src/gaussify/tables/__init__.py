@@ -1,7 +1,8 @@
-"""Tables with a column of labels: from a file to a model with probabilities, a report, and back to files.
+"""Tables with a column of labels: read a file, fit a model, write a report and predictions.
 
-Needs pyarrow and matplotlib: ``pip install "gaussify[table]"``. The commands ``gaussify fit``, ``predict``, ``update``,
-``evaluate``, ``merge`` and ``info`` are shells around this.
+The commands ``gaussify fit``, ``predict``, ``update``, ``evaluate``, ``merge`` and ``info`` call this package. It needs
+pyarrow and matplotlib: ``pip install "gaussify[table]"``. Read ``_training.py`` first; ``_columns.py`` turns cells into
+numbers.
 """
 
 from importlib import import_module
@@ -56,7 +57,7 @@ _HOMES = ("_columns", "_encoder", "_files", "_model", "_predicting", "_report", 
 
 
 def __getattr__(name: str) -> Any:
-    """Import all but options when one of it is first used, so that the command line starts at once."""
+    """Import a name when it is first used, so that the command line starts quickly; only options load at once."""
     if name in __all__:
         for home in _HOMES:
             module = import_module(f"gaussify.tables.{home}")

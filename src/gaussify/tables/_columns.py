@@ -1,8 +1,8 @@
-"""What a column of a table holds, and how its cells become numbers.
+"""Kinds of columns: find out what a column of a table holds, and turn its cells into numbers.
 
-Each kind of column is learnt once, from the rows of training, and is then a fixed function of a cell: a number in units
-of its standard deviation, a 0 or 1 for each level of a category, the place of a date in time, in the year, in the week
-and in the day. A missing cell is at the mean, and says so in a feature of its own if cells were missing in training.
+A column is learnt once, from the training rows; it is then a fixed function of a cell. Numbers are standardised. A
+category has a 0 or 1 for each of its levels. A date has its position in time, in the year, in the week and in the day.
+A missing cell gets the mean and, if cells were missing in training, a 1 in an additional feature.
 """
 
 import math
@@ -23,22 +23,22 @@ from gaussify.tables._files import MISSING
 
 _TRUE, _FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 _PLAIN = "plain"
-_STYLES = {  # a pattern that all cells match, what is replaced, and by what
+_STYLES = {  # pattern that all cells must match, text to replace, its replacement
     _PLAIN: ("", "", ""),
-    "1,234.5": (r"^[-+]?([0-9]{1,3}(,[0-9]{3})+|[0-9]+)([.][0-9]+)?$", ",", ""),  # some cells may have no comma
+    "1,234.5": (r"^[-+]?([0-9]{1,3}(,[0-9]{3})+|[0-9]+)([.][0-9]+)?$", ",", ""),  # cells without a comma are allowed
     "1234,5": (r"^[-+]?[0-9]+(,[0-9]+)?$", ",", "."),
 }
-_FEW_WORDS, _ODD_SHARE = 5, 0.05  # that may stand among numbers: different ones, and the share of their cells
+_FEW_WORDS, _ODD_SHARE = 5, 0.05  # among numbers: most different words, and largest share of cells with words
 _LARGEST = 1e100
 _MOST_LEVELS = 50
-_FEW_LEVELS = 10  # which are all kept
-_RARE = 10  # rows, below which a level of many is like others that are rare
-_LEAST_TEXTS = 20  # different ones, from which on they may be names of rows
-_LEAST_COUNTED = 20  # rows, from which on numbers of rows may have gaps
+_FEW_LEVELS = 10  # up to this many levels are all kept
+_RARE = 10  # with more levels, those in fewer rows than this are rare
+_LEAST_TEXTS = 20  # different texts, from which on they may identify rows
+_LEAST_COUNTED = 20  # rows, from which on row ids may have gaps
 _DAY, _WEEK, _YEAR = 86400.0, 7 * 86400.0, 365.2425 * 86400.0
 _MONDAY = 4 * _DAY  # after the first of January 1970
-_FULL_YEAR = r"(^|[^0-9])[0-9]{4}($|[^0-9])"  # without which %Y reads 20 as the year 20
-_FORMATS = tuple(  # %y is 1969 to 2068
+_FULL_YEAR = r"(^|[^0-9])[0-9]{4}($|[^0-9])"  # needed, for %Y also reads 20 as the year 20
+_FORMATS = tuple(  # %y means 1969 to 2068
     f"{day}{hour}"
     for day in ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y")
     for hour in ("", " %H:%M", " %H:%M:%S")
@@ -46,7 +46,7 @@ _FORMATS = tuple(  # %y is 1969 to 2068
 
 
 class ColumnKind(StrEnum):
-    """What a column holds.
+    """Kind of a column.
 
     Examples
     --------
@@ -55,20 +55,20 @@ class ColumnKind(StrEnum):
     """
 
     NUMBER = "number"
-    """Anything that can be ordered and added."""
+    """Numbers that can be ordered and added."""
     BOOLEAN = "boolean"
     """True or false, yes or no."""
     CATEGORY = "category"
-    """Words; those that are rare are taken together."""
+    """Words; rare words share one level."""
     DATE = "date"
-    """Days, or moments."""
+    """Days or moments."""
     IGNORED = "ignored"
-    """Nothing to learn from: one value throughout, a name of its own for each row, or the number of the row."""
+    """Left out, for example because all values are the same, or because the values only identify rows."""
 
 
 @dataclass(frozen=True)
 class Column(ABC):
-    """A column, as it was learnt; it takes cells that are cleaned.
+    """A learnt column; it encodes cells that ``clean`` has returned.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Column(ABC):
 
     @abstractmethod
     def features(self) -> list[str]:
-        """Return the names of its features."""
+        """Return the names of the column's features."""
 
     @abstractmethod
     def encode(self, cells: pa.Array) -> Float[np.ndarray, "n f"]:
@@ -89,10 +89,10 @@ class Column(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return what a reader may want to know about it."""
+        """Return a short description for people."""
 
     def packed(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the column as values for JSON."""
         return {"kind": str(self.kind), **asdict(self)}
 
     def _with_missing(self, names: list[str], has_missing: bool) -> list[str]:
@@ -101,7 +101,7 @@ class Column(ABC):
 
 @dataclass(frozen=True)
 class NumberColumn(Column):
-    """Numbers; a few words among them are missing cells.
+    """Numbers; a few words among them count as missing cells.
 
     Examples
     --------
@@ -117,11 +117,11 @@ class NumberColumn(Column):
     style: str
     """How numbers are written: one of ``_STYLES``."""
     words: tuple[str, ...]
-    """That are no numbers."""
+    """Words that count as missing cells."""
 
     @classmethod
     def learn(cls, name: str, read: "Numbers") -> "NumberColumn":
-        """From numbers of which some are NaN."""
+        """Return the column of the numbers read; NaN is a missing cell."""
         known = read.numbers[~np.isnan(read.numbers)]
         largest = float(np.abs(known).max()) or 1.0
         mean, std = largest * np.mean(known / largest), largest * np.std(known / largest)
@@ -144,12 +144,12 @@ class NumberColumn(Column):
         largest = np.abs(numbers[~np.isnan(numbers)]).max(initial=0.0)
         if largest > _LARGEST:
             raise TableError(
-                f"Column {self.name!r} must hold numbers up to {_LARGEST:g}; got {largest:g}. Leave it out: --ignore."
+                f"Column {self.name!r} must hold numbers up to {_LARGEST:g}; got {largest:g}. Leave it out (--ignore)."
             )
         return numbers
 
     def describe(self) -> str:
-        words = f"; {', '.join(self.words[:3])} taken as missing" if self.words else ""
+        words = f"; {', '.join(self.words[:3])} count as missing" if self.words else ""
         return f"mean {self.mean:.4g}, standard deviation {self.scale:.4g}{words}"
 
 
@@ -184,7 +184,7 @@ class BooleanColumn(Column):
 
 @dataclass(frozen=True)
 class CategoryColumn(Column):
-    """Words: a feature for each level, of two levels for the second alone.
+    """Words: one feature per level, or a single feature if there are two levels.
 
     Examples
     --------
@@ -202,11 +202,13 @@ class CategoryColumn(Column):
 
     @classmethod
     def learn(cls, name: str, words: pa.Array) -> "CategoryColumn":
-        """Keep the levels that are not rare."""
+        """Return the column of the words, with the levels that are not rare."""
         counts = {entry["values"]: entry["counts"] for entry in pc.value_counts(words.drop_null()).to_pylist()}
         least = _RARE if len(counts) > _FEW_LEVELS else 1
-        often = sorted((level for level in counts if counts[level] >= least), key=lambda own: (-counts[own], own))
-        levels = tuple(sorted(often[:_MOST_LEVELS]))
+        frequent = sorted(
+            (level for level in counts if counts[level] >= least), key=lambda level: (-counts[level], level)
+        )
+        levels = tuple(sorted(frequent[:_MOST_LEVELS]))
         return cls(name, levels, len(levels) < len(counts), words.null_count > 0)
 
     @property
@@ -225,12 +227,12 @@ class CategoryColumn(Column):
         if self._is_pair:
             one_hot = one_hot[:, 1:]
             one_hot[(place < 0)] = 0.5
-        if self.has_rare:  # a level that is new is one of them
+        if self.has_rare:  # a new level counts as rare
             one_hot = np.column_stack([one_hot, (place < 0) & ~missing])
         return np.column_stack([one_hot, missing]) if self.has_missing else one_hot
 
     def n_new(self, cells: pa.Array) -> int:
-        """Return how many cells have a level that training did not know."""
+        """Return the number of cells with a level that was not in training and does not count as rare."""
         if self.has_rare:
             return 0
         words = as_words(cells, self.name)
@@ -239,12 +241,12 @@ class CategoryColumn(Column):
 
     def describe(self) -> str:
         shown = ", ".join(self.levels[:5]) + (", ..." if len(self.levels) > 5 else "")
-        return f"{len(self.levels)} levels ({shown})" + (", and rare ones" if self.has_rare else "")
+        return f"{len(self.levels)} levels ({shown})" + (" and rare ones" if self.has_rare else "")
 
 
 @dataclass(frozen=True)
 class DateColumn(Column):
-    """Days or moments: where in time, in the year, in the week, and (of moments) in the day.
+    """Days or moments: position in time, in the year, in the week and, for moments, in the day.
 
     Examples
     --------
@@ -257,16 +259,16 @@ class DateColumn(Column):
 
     kind = ColumnKind.DATE
     mean: float
-    """In seconds since 1970, as all moments are."""
+    """Seconds since 1970, the unit of all moments."""
     scale: float
     has_times: bool
     has_missing: bool
     format: str | None
-    """None for what is a date already, and for text that the ISO writes."""
+    """None for cells that are dates already and for text in ISO 8601."""
 
     @classmethod
     def learn(cls, name: str, seconds: Float[np.ndarray, " n"], format: str | None) -> "DateColumn":
-        """From moments of which some are NaN."""
+        """Return the column of the moments; NaN is a missing cell."""
         known = seconds[~np.isnan(seconds)]
         has_times = bool((known % _DAY != 0.0).any())
         scale = float(known.std()) or 1.0
@@ -284,7 +286,7 @@ class DateColumn(Column):
         seconds = as_seconds(cells, self.format)
         if seconds is None:
             raise _wrong_cell(
-                self.name, "a date", cells, lambda own: as_seconds(pa.array([own]), self.format) is not None
+                self.name, "a date", cells, lambda cell: as_seconds(pa.array([cell]), self.format) is not None
             )
         parts = [(seconds - self.mean) / self.scale]
         for start, length in self._cycles().values():
@@ -294,7 +296,7 @@ class DateColumn(Column):
 
     def describe(self) -> str:
         day = np.datetime64(round(self.mean), "s").astype("datetime64[D]")
-        return f"around {day}, standard deviation {self.scale / _DAY:.4g} days"
+        return f"mean {day}, standard deviation {self.scale / _DAY:.4g} days"
 
 
 @dataclass(frozen=True)
@@ -304,7 +306,7 @@ class IgnoredColumn(Column):
     Examples
     --------
     >>> learn_column("year", pa.array(["2024", "2024"])).reason
-    'one value throughout'
+    'all values are the same'
     """
 
     kind = ColumnKind.IGNORED
@@ -320,22 +322,22 @@ class IgnoredColumn(Column):
         return self.reason
 
 
-_CLASSES: dict[str, Any] = {
-    str(own.kind): own for own in (NumberColumn, BooleanColumn, CategoryColumn, DateColumn, IgnoredColumn)
+_CLASSES: dict[str, type[Column]] = {
+    str(column.kind): column for column in (NumberColumn, BooleanColumn, CategoryColumn, DateColumn, IgnoredColumn)
 }
 
 
 def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Column:
-    """Return what a column holds, seen from its cells.
+    """Return the column that these cells make, of the kind that suits all of them.
 
     Parameters
     ----------
     name : str
-        Of the column.
+        Name of the column.
     cells : pyarrow.Array
-        Of any type, cleaned; text is looked at for truth values, numbers and dates.
+        Cells that ``clean`` has returned, of any type. Text may hold truth values, numbers or dates.
     is_category : bool
-        Take numbers for names of categories.
+        Whether numbers are names of categories.
 
     Examples
     --------
@@ -343,11 +345,11 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
     ['number', 'boolean', 'date']
     """
     if pa.types.is_nested(cells.type) or _is_bytes(cells.type):
-        return IgnoredColumn(name, f"cells of type {cells.type}")
+        return IgnoredColumn(name, f"cells have the type {cells.type}")
     if cells.null_count == len(cells):
-        return IgnoredColumn(name, "no cell is filled")
+        return IgnoredColumn(name, "all cells are missing")
     if pc.count_distinct(as_words(cells, name)).as_py() == 1 and cells.null_count == 0:
-        return IgnoredColumn(name, "one value throughout")
+        return IgnoredColumn(name, "all values are the same")
     if is_category:
         return CategoryColumn.learn(name, as_words(cells, name))
     truth = as_truth(cells)
@@ -357,23 +359,19 @@ def learn_column(name: str, cells: pa.Array, *, is_category: bool = False) -> Co
     if (read := find_numbers(cells)) is not None:
         if np.isnan(read.numbers).all():
             return IgnoredColumn(name, "no cell is a finite number")
-        return (
-            IgnoredColumn(name, "the number of the row")
-            if _counts_rows(read.numbers)
-            else NumberColumn.learn(name, read)
-        )
+        return IgnoredColumn(name, "row ids") if _are_row_ids(read.numbers) else NumberColumn.learn(name, read)
     for format in (None, *_FORMATS):
         if (seconds := as_seconds(cells, format)) is not None:
             return DateColumn.learn(name, seconds, format)
     words = as_words(cells, name)
     n_different, n_known = pc.count_distinct(words).as_py(), len(words) - words.null_count
     if n_different >= _LEAST_TEXTS and n_different > n_known / 2:
-        return IgnoredColumn(name, "a text of its own for most rows")
+        return IgnoredColumn(name, "most rows have a different text")
     return CategoryColumn.learn(name, words)
 
 
 def unpack_column(config: dict[str, Any]) -> Column:
-    """Return the column of what ``packed`` gave.
+    """Return the column that ``packed`` has described.
 
     Examples
     --------
@@ -381,12 +379,14 @@ def unpack_column(config: dict[str, Any]) -> Column:
     >>> unpack_column(column.packed()) == column
     True
     """
-    parts = {name: tuple(part) if isinstance(part, list) else part for name, part in config.items() if name != "kind"}
+    parts: dict[str, Any] = {
+        name: tuple(part) if isinstance(part, list) else part for name, part in config.items() if name != "kind"
+    }
     return _CLASSES[config["kind"]](**parts)
 
 
 def as_truth(cells: pa.Array) -> Float[np.ndarray, " n"] | None:
-    """Return 1 for true, 0 for false, NaN for missing cells; None if there is anything else.
+    """Return 1 for true, 0 for false and NaN for missing cells; None if any cell is something else.
 
     Examples
     --------
@@ -398,16 +398,16 @@ def as_truth(cells: pa.Array) -> Float[np.ndarray, " n"] | None:
     if not _is_text(cells.type):
         return None
     words = pc.utf8_lower(cells)
-    is_true, is_false = (pc.is_in(words, value_set=pa.array(own)) for own in (_TRUE, _FALSE))
+    is_true, is_false = (pc.is_in(words, value_set=pa.array(words_of_kind)) for words_of_kind in (_TRUE, _FALSE))
     if not pc.all(pc.or_(pc.or_(is_true, is_false), words.is_null())).as_py():
         return None
     return np.where(words.is_null().to_numpy(zero_copy_only=False), np.nan, _floats(is_true))
 
 
 def clean(cells: pa.Array) -> pa.Array:
-    """Return text without blanks around it, null for words that mean a missing cell; other cells as they are.
+    """Return text cells without surrounding blanks, with null for words such as "NA"; other cells unchanged.
 
-    Cells of Arrow's type null, of which none is filled, are text of which none is.
+    Cells of Arrow's type null become missing text cells.
 
     Examples
     --------
@@ -423,7 +423,7 @@ def clean(cells: pa.Array) -> pa.Array:
 
 
 def as_words(cells: pa.Array, name: str = "") -> pa.Array:
-    """Return cells of the column of that name as text, the same for the same value however it is stored.
+    """Return the cells of column ``name`` as text: equal values give equal text, however they are stored.
 
     Examples
     --------
@@ -434,8 +434,8 @@ def as_words(cells: pa.Array, name: str = "") -> pa.Array:
         words = pc.cast(cells, pa.string())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         raise TableError(
-            f"Column {name!r} must hold words, numbers, truth values or dates; got cells of type {cells.type}. Write "
-            "them as text."
+            f"Column {name!r} must hold words, numbers, truth values or dates; got cells of type {cells.type}. "
+            "Convert them to text."
         ) from None
     for pattern in (r"^(-?[0-9]+)[.]0+$", r"^(-?[0-9]+[.][0-9]*[1-9])0+$"):
         words = pc.replace_substring_regex(words, pattern, r"\1")
@@ -444,7 +444,7 @@ def as_words(cells: pa.Array, name: str = "") -> pa.Array:
 
 
 def as_seconds(cells: pa.Array, format: str | None) -> Float[np.ndarray, " n"] | None:
-    """Return moments in seconds since 1970, NaN for missing cells; None if there is anything else.
+    """Return moments in seconds since 1970, with NaN for missing cells; None if any cell is something else.
 
     Examples
     --------
@@ -462,7 +462,7 @@ def as_seconds(cells: pa.Array, format: str | None) -> Float[np.ndarray, " n"] |
             return None
         moments = pc.strptime(cells, format=format, unit="s", error_is_null=True)
         return None if moments.null_count > cells.null_count else _seconds(moments)
-    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # without and with a zone
+    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):  # without and with a time zone
         try:
             return _seconds(pc.cast(cells, kind))
         except pa.ArrowInvalid:
@@ -475,7 +475,7 @@ def _seconds(moments: pa.Array) -> NDArray:
 
 
 class Numbers(NamedTuple):
-    """A column read as numbers.
+    """The cells of a column as numbers, how they are written, and the words among them.
 
     Examples
     --------
@@ -489,7 +489,7 @@ class Numbers(NamedTuple):
 
 
 def find_numbers(cells: pa.Array) -> Numbers | None:
-    """Return numbers in the style that suits all cells, or, but for a few words, nearly all of them.
+    """Return the cells as numbers in the style that suits all of them, a few words excepted; None if none does.
 
     Examples
     --------
@@ -502,10 +502,10 @@ def find_numbers(cells: pa.Array) -> Numbers | None:
     if not _is_text(cells.type):
         return None
     different = pc.value_counts(cells.drop_null()).to_pylist()
-    odd = [own for own in different if not _is_number(own["values"], _PLAIN)]
-    if len(odd) > _FEW_WORDS or sum(own["counts"] for own in odd) > _ODD_SHARE * (len(cells) - cells.null_count):
+    odd = [entry for entry in different if not _is_number(entry["values"], _PLAIN)]
+    if len(odd) > _FEW_WORDS or sum(entry["counts"] for entry in odd) > _ODD_SHARE * (len(cells) - cells.null_count):
         return None
-    words = tuple(sorted(own["values"] for own in odd))
+    words = tuple(sorted(entry["values"] for entry in odd))
     numbers = _numbers_in(pc.if_else(pc.is_in(cells, value_set=pa.array(words)), None, cells), _PLAIN)
     return None if numbers is None else Numbers(numbers, _PLAIN, words)
 
@@ -515,7 +515,7 @@ def _is_number(cell: Any, style: str) -> bool:
 
 
 def _numbers_in(cells: pa.Array, style: str) -> NDArray | None:
-    """Numbers in a style, NaN for missing and infinite ones; None if there is anything else."""
+    """Return numbers in a style, with NaN for missing and infinite ones; None if any cell is something else."""
     kind = cells.type
     if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return None
@@ -545,8 +545,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
 
 
-def _counts_rows(numbers: NDArray) -> bool:
-    """Whether numbers are 0, 1, 2, ... or 1, 2, 3, ...; of many rows, up to half may have been taken out before."""
+def _are_row_ids(numbers: NDArray) -> bool:
+    """Whether numbers are row ids: 0, 1, 2, ... or 1, 2, 3, ...; with many rows, up to half of the ids may be gone."""
     n_rows, steps = len(numbers), np.diff(numbers)
     if n_rows < _LEAST_COUNTED:
         return n_rows > 2 and numbers[0] in (0.0, 1.0) and bool((steps == 1.0).all())

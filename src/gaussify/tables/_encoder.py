@@ -1,4 +1,4 @@
-"""From the rows of a table to a matrix of numbers."""
+"""Turn a table into a matrix of numbers, as a step of a scikit-learn pipeline."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,23 +16,24 @@ from gaussify.tables._columns import CategoryColumn, Column, ColumnKind, clean, 
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Numbers, categories, truth values, dates and missing cells of a table, as a matrix: a step of a pipeline.
+    """Transformer from a table with columns of any kind to a matrix of numbers.
 
-    What a column holds is seen from its cells (:func:`learn_column`). Columns that say nothing are left out.
+    :func:`learn_column` finds out what a column holds: numbers, categories, truth values or dates. Columns without
+    information, such as row ids, are left out.
 
     Parameters
     ----------
     categories : sequence of str
-        Columns of numbers that are names of categories.
+        Columns whose numbers are names of categories.
     ignored : sequence of str
         Columns to leave out.
 
     Attributes
     ----------
     columns_ : list of Column
-        As they were learnt, those that are left out too.
+        The learnt columns, including those that are left out.
     n_features_out_ : int
-        Columns of the matrix.
+        Number of columns of the matrix.
 
     Examples
     --------
@@ -51,7 +53,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.ignored = ignored
 
     def fit(self, X: Any, y: Any = None) -> "TableEncoder":
-        """Learn what the columns of a table hold: of pandas, polars or Arrow, or a mapping from names to cells."""
+        """Learn the columns of a table: a frame of pandas or polars, an Arrow table, or a mapping of names to cells."""
         table = as_table(X)
         for name in (*self.categories, *self.ignored):
             require_column(name, table.column_names)
@@ -61,12 +63,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if name not in self.ignored
         ]
         if not self.n_features_out_:
-            reasons = "; ".join(f"{column.name!r}: {column.describe()}" for column in self.columns_) or "there is none"
-            raise TableError(f"No column is left to learn from ({reasons}).")
+            reasons = (
+                "; ".join(f"{column.name!r}: {column.describe()}" for column in self.columns_)
+                or "it has no other column"
+            )
+            raise TableError(f"The table has no column to learn from ({reasons}).")
         return self
 
     def transform(self, X: Any) -> Float[np.ndarray, "n f"]:
-        """Return the features of rows; columns may be in any order, and others are passed over."""
+        """Return the features of rows; columns may be in any order, and additional columns are ignored."""
         check_is_fitted(self, "columns_")
         table = as_table(X)
         used = [column for column in self.columns_ if column.kind is not ColumnKind.IGNORED]
@@ -76,35 +81,36 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @property
     def n_features_out_(self) -> int:
+        """Number of columns of the matrix."""
         return sum(len(column.features()) for column in self.columns_)
 
-    def get_feature_names_out(self, input_features: Any = None) -> Any:
+    def get_feature_names_out(self, input_features: object = None) -> NDArray:
         """Return the names of the features."""
         check_is_fitted(self, "columns_")
         return np.array([name for column in self.columns_ for name in column.features()], dtype=object)
 
     def n_new_levels(self, X: Any) -> dict[str, int]:
-        """Return, by column, how many cells have a level that training did not know."""
+        """Return, for each column, the number of cells with a level that was not in training."""
         table = as_table(X)
-        own = [column for column in self.columns_ if isinstance(column, CategoryColumn)]
-        counts = {column.name: column.n_new(_whole(table.column(column.name))) for column in own}
+        categories = [column for column in self.columns_ if isinstance(column, CategoryColumn)]
+        counts = {column.name: column.n_new(_whole(table.column(column.name))) for column in categories}
         return {name: count for name, count in counts.items() if count}
 
     def packed(self) -> list[dict[str, Any]]:
-        """Return what was learnt, for JSON; ``unpacked`` takes that."""
+        """Return the learnt columns as values for JSON, which ``unpacked`` reads."""
         check_is_fitted(self, "columns_")
         return [column.packed() for column in self.columns_]
 
     @classmethod
     def unpacked(cls, config: list[dict[str, Any]]) -> "TableEncoder":
-        """Return the encoder of what ``packed`` gave."""
+        """Return the encoder that ``packed`` has described."""
         encoder = cls()
-        encoder.columns_ = [unpack_column(own) for own in config]
+        encoder.columns_ = [unpack_column(part) for part in config]
         return encoder
 
 
 def as_table(X: Any) -> pa.Table:
-    """Return a table of pandas, polars or Arrow, or a mapping from names to cells, as one of Arrow.
+    """Return a frame of pandas or polars, an Arrow table, or a mapping from names to cells, as an Arrow table.
 
     Examples
     --------
@@ -117,13 +123,13 @@ def as_table(X: Any) -> pa.Table:
         return X if isinstance(X, pa.Table) else pa.table(X)
     except (TypeError, ValueError, AttributeError, pa.ArrowInvalid) as error:
         raise TableError(
-            f"A table must be a frame of pandas or polars, one of Arrow, or a mapping from names to cells; got one "
+            "A table must be a frame of pandas or polars, an Arrow table, or a mapping from names to cells; got "
             f"{type(X).__name__} ({error})."
         ) from None
 
 
 def require_column(name: str, names: Iterable[str], *, because: str = "") -> None:
-    """Say which column is missing, and which has the nearest name.
+    """Raise an error that names the missing column and the one with the most similar name.
 
     Examples
     --------
@@ -136,8 +142,8 @@ def require_column(name: str, names: Iterable[str], *, because: str = "") -> Non
     if name in names:
         return
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    folded = [own for own in names if own.lower() == name.lower()]
-    hint = f"Did you mean {(folded or near)[0]!r}?" if folded or near else f"It has {_listed(names)}."
+    folded = [other for other in names if other.lower() == name.lower()]
+    hint = f"Did you mean {(folded or near)[0]!r}?" if folded or near else f"Its columns are {_listed(names)}."
     raise TableError(f"The table has no column {name!r}{', ' if because else ''}{because}. {hint}")
 
 

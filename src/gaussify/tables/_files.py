@@ -1,7 +1,7 @@
-"""Tables in files: CSV, TSV and Parquet, also gzipped, a batch of rows at a time.
+"""Read and write CSV, TSV and Parquet files, also gzipped, a batch of rows at a time.
 
-Cells of text files come as text, missing ones as null; what a column holds is for others to find out. Files are written
-beside their place and moved there once they are complete.
+Cells of text files stay text, with null for missing ones; ``_columns.py`` finds out what they hold. A file is written
+under another name and renamed when it is complete.
 """
 
 import codecs
@@ -25,22 +25,22 @@ from gaussify._atomic import replacing
 from gaussify.exceptions import TableError
 
 STANDARD_STREAM = "-"
-"""In place of a path: standard input or output."""
+"""Stands for standard input or output in place of a path."""
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "?")
-"""Words for a missing cell."""
+"""Words that mean a missing cell."""
 
 _DELIMITERS = ",\t;|"
-_WRITTEN = (".csv", ".tsv", ".txt", ".parquet")  # endings
-_PEEK = 1 << 20  # bytes within which a header ends
-_BLOCK = 1 << 22  # bytes of text at a time
-_BATCH = 1 << 14  # rows of Parquet at a time
+_WRITTEN = (".csv", ".tsv", ".txt", ".parquet")  # file extensions that can be written
+_PEEK = 1 << 20  # bytes; the header must end within them
+_BLOCK = 1 << 22  # bytes of text per batch
+_BATCH = 1 << 14  # rows of Parquet per batch
 _MARKUP = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype|html|head|body|table|[?]xml)\b", re.IGNORECASE)
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as spreadsheets export "Unicode text"
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # spreadsheets export "Unicode text" so
 
 
 class TableReader(NamedTuple):
-    r"""The columns of a file, and its rows a batch at a time, once.
+    r"""The column names of a file, and an iterator over batches of its rows.
 
     Examples
     --------
@@ -59,12 +59,12 @@ class TableReader(NamedTuple):
 
 @contextmanager
 def open_table(source: str | os.PathLike[str]) -> Iterator[TableReader]:
-    r"""Open a table, standard input if it is ``-``; the format is seen from the contents.
+    r"""Open a table and return a reader of it; ``-`` is standard input, and the contents tell the format.
 
     Raises
     ------
     TableError
-        If it is not a table; in the midst of its rows, too.
+        If the file is not a table; also while its rows are read.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def read_table(source: str | os.PathLike[str]) -> pa.Table:
 
 @contextmanager
 def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Any]:
-    r"""Give what ``write_batch`` is called on; the ending of the file says how, standard output (``-``) takes CSV.
+    r"""Open a writer with ``write_batch``; the file extension sets the format, and standard output (``-``) is CSV.
 
     Examples
     --------
@@ -130,12 +130,12 @@ def write_rows(target: str | os.PathLike[str], schema: pa.Schema) -> Iterator[An
         return
     path = Path(target)
     if path.is_dir():
-        raise TableError(f"{path} is a folder; name a file to write to.")
+        raise TableError(f"{path} is a folder; give the name of a file.")
     endings = [ending.lower() for ending in path.suffixes]
     is_zipped = endings[-1:] == [".gz"]
     ending = ((endings[:-1] if is_zipped else endings)[-1:] or [".csv"])[0]
     if ending not in _WRITTEN:
-        raise TableError(f"{path} must end in one of {', '.join(_WRITTEN)}, also with .gz behind; got {ending!r}.")
+        raise TableError(f"{path} must end in one of {', '.join(_WRITTEN)}, with or without .gz; got {ending!r}.")
     if ending != ".parquet":
         _check_flat(schema)
     with replacing(path) as file, gzip.open(file, "wb") if is_zipped else nullcontext(file) as out:
@@ -159,69 +159,70 @@ def _opened(source: str | os.PathLike[str]) -> Iterator[Any]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Say that a file is not a table, whatever is wrong with it."""
+    """Turn every reading error into one that says the file is not a table."""
     try:
         yield
     except UnicodeDecodeError:
-        raise TableError(f"{name} is text, but not in UTF-8; save it in that encoding.") from None
+        raise TableError(f"{name} is text, but not in UTF-8; save it as UTF-8.") from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, EOFError, OSError, zlib.error, csv.Error) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the system; those without a number are of contents
+            raise  # an error of the system; errors about contents have no number
         reason = " ".join(str(error).split()).removeprefix("CSV parse error: ")
         if len(reason) > 200:
-            reason = f"{reason[:200]} and so on"
+            reason = f"{reason[:200]}..."
         raise TableError(
             f"{name} is not a table that can be read (CSV, TSV or Parquet): {reason.rstrip('.')}."
         ) from None
 
 
 def _explain_each(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[pa.RecordBatch]:
-    """Pass batches on; what becomes of them elsewhere is no fault of the file."""
+    """Pass batches on and explain errors of reading them, but not errors of the code that uses them."""
     with _explained(name):
         for batch in batches:
-            batch.validate(full=True)  # of Parquet, whose text may be in another encoding
+            batch.validate(full=True)  # text in Parquet may be in another encoding
             yield batch
 
 
 @contextmanager
 def _written(name: str) -> Iterator[None]:
-    """Say that cells cannot be written as text."""
+    """Turn errors of writing into one that says the cells cannot be text."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableError(
-            f"{name} cannot be written as text ({error}); keep other columns, or write to a file that ends in .parquet."
+            f"{name} cannot be written as text ({error}). Keep fewer columns, or write to a file that ends in .parquet."
         ) from None
 
 
 def _text_reader(file: io.BufferedReader, start: bytes, name: str) -> TableReader:
     if start.startswith(_UTF_16):
-        raise TableError(f"{name} is text in UTF-16; save it in UTF-8.")
+        raise TableError(f"{name} is text in UTF-16; save it as UTF-8.")
     if _MARKUP.match(start):
-        raise TableError(f"{name} is not a table: it is a web page or XML; save the table in it as CSV.")
+        raise TableError(f"{name} is a web page or XML, not a table; save the table in it as CSV.")
     if b"\0" in start:
-        raise TableError(f"{name} is not a table: it is neither Parquet nor text (CSV or TSV).")
-    text = start.decode("utf-8-sig", errors="strict" if len(start) < _PEEK else "ignore")  # may end within a letter
+        raise TableError(f"{name} is not a table; it is neither Parquet nor text (CSV or TSV).")
+    # a longer file may be cut within a character
+    text = start.decode("utf-8-sig", errors="strict" if len(start) < _PEEK else "ignore")
     lines = io.StringIO(text, newline=None)
     first = next((line for line in lines if line.strip()), None)
     if first is None:
         raise TableError(f"{name} is empty.")
     if len(start) >= _PEEK and not first.endswith("\n"):
         raise TableError(
-            f"{name} must name its columns in a first line of less than {_PEEK >> 20} MiB; got a longer one."
+            f"{name} must name its columns in a first line shorter than {_PEEK >> 20} MiB; got a longer one."
         )
-    # outside of quotes; a comma, where there is none of them
+    # the most frequent one outside quotes; a comma if there is none
     delimiter = max(_DELIMITERS, key=re.sub(r'"[^"]*"', "", first).count)
     n_blank = text[: len(text) - len(text.lstrip())].count("\n")
     lines.seek(0)
     header = csv.reader(lines, delimiter=delimiter)
-    cells = next(own for own in header if any(cell.strip() for cell in own))
+    cells = next(row for row in header if any(cell.strip() for cell in row))
     names = [cell.strip() or f"column {place}" for place, cell in enumerate(cells, 1)]
     _check_names(names, name)
     return TableReader(names, _text_batches(file, names, delimiter, max(header.line_num, n_blank + 1)))
 
 
-def _text_batches(file: Any, names: list[str], delimiter: str, n_lines: int) -> Iterator[pa.RecordBatch]:
+def _text_batches(file: io.BufferedReader, names: list[str], delimiter: str, n_lines: int) -> Iterator[pa.RecordBatch]:
     options = {
         "read_options": arrow_csv.ReadOptions(block_size=_BLOCK, column_names=names, skip_rows=n_lines),
         "parse_options": arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -232,7 +233,7 @@ def _text_batches(file: Any, names: list[str], delimiter: str, n_lines: int) -> 
     try:
         reader = arrow_csv.open_csv(file, **options)
     except pa.ArrowInvalid as error:
-        if "Empty CSV file" in str(error):  # but for its header
+        if "Empty CSV file" in str(error):  # it has a header and no rows
             return
         raise
     for batch in reader:
@@ -248,7 +249,7 @@ def _parquet_reader(file: Any) -> TableReader:
 
 
 def _is_plain(file: io.BufferedReader) -> bool:
-    """Whether it is a file on disk, which Parquet reads a part at a time."""
+    """Whether it is a file on disk, so that Parquet can read it in parts."""
     return isinstance(file.raw, io.FileIO) and os.path.isfile(file.raw.name)
 
 
@@ -258,12 +259,12 @@ def _check_flat(schema: pa.Schema) -> None:
             arrow_csv.CSVWriter(pa.BufferOutputStream(), pa.schema([field])).close()
         except pa.ArrowInvalid:
             raise TableError(
-                f"Column {field.name!r} has cells of type {field.type}, which text cannot hold; leave it out, or write "
+                f"Column {field.name!r} has cells of type {field.type}, which text cannot hold. Leave it out, or write "
                 "to a file that ends in .parquet."
             ) from None
 
 
 def _check_names(names: list[str], name: str) -> None:
     if len(set(names)) < len(names):
-        twice = next(own for own in names if names.count(own) > 1)
-        raise TableError(f"{name} has two columns with the name {twice!r}; names must differ.")
+        twice = next(column for column in names if names.count(column) > 1)
+        raise TableError(f"{name} has two columns named {twice!r}; rename one of them.")

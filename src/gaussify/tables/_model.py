@@ -1,4 +1,4 @@
-"""A classifier of the rows of a table: the pipeline, the column it predicts, and what became of it."""
+"""A fitted model of a table: its pipeline, the column it predicts, its history and its scores."""
 
 import os
 import secrets
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from gaussify._estimators import expect, unpacking
@@ -21,17 +22,17 @@ from gaussify.tables._columns import as_words, clean
 from gaussify.tables._encoder import TableEncoder, as_table, require_column
 
 MODEL_FILE = "model.safetensors"
-"""All of a model, in its folder."""
+"""File in a model folder that holds the model."""
 REPORT_FILE = "report.html"
-"""What there is to look at beside it."""
+"""File in a model folder that holds the report."""
 _KIND, _FORMAT = "TableModel", 1
-_CLASSIFIERS: dict[str, Any] = {own.__name__: own for own in (BayesianLogisticRegression, GPClassifier)}
 
 Classifier = BayesianLogisticRegression | GPClassifier
+_CLASSIFIERS: dict[str, type[Classifier]] = {kind.__name__: kind for kind in (BayesianLogisticRegression, GPClassifier)}
 
 
 class LearntRows(NamedTuple):
-    """Rows that a model has learnt from at one time.
+    """An entry of a model's history: rows learnt in one call.
 
     Examples
     --------
@@ -40,33 +41,34 @@ class LearntRows(NamedTuple):
     """
 
     key: str
-    """By which they are known again in another model."""
+    """Random text that identifies the same rows in another model."""
     source: str
+    """Where the rows come from, such as a file name."""
     n_rows: int
 
     @classmethod
     def of(cls, source: str, n_rows: int) -> "LearntRows":
-        """Return rows with a key of their own."""
+        """Return an entry with a new key."""
         return cls(secrets.token_hex(8), source, n_rows)
 
 
 class TableModel:
-    """A scikit-learn pipeline from a table to class probabilities, which can learn more rows, be merged and saved.
+    """A scikit-learn pipeline from a table to class probabilities that can learn more rows, be merged and be saved.
 
-    Labels are text, as cells are in a file. Rows without a label are passed over where labels are learnt.
+    Labels are text, as the cells of a file are. Rows without a label are not learnt.
 
     Parameters
     ----------
     encoder : TableEncoder
-        Fitted.
+        Fitted encoder.
     classifier : BayesianLogisticRegression or GPClassifier
-        Fitted to what the encoder gives.
+        Classifier fitted to the output of the encoder.
     target : str
-        The column that holds labels.
+        Column that holds the labels.
     history : list of LearntRows
-        What was learnt so far.
+        Rows learnt so far.
     scores : dict
-        Of rows held out, if there were any.
+        Scores on held-out rows, by name of the model, if there were any.
 
     Examples
     --------
@@ -91,48 +93,48 @@ class TableModel:
 
     @property
     def encoder(self) -> TableEncoder:
-        """From cells to numbers."""
+        """The first step of the pipeline: cells to numbers."""
         return self.pipeline["table"]
 
     @property
-    def classifier(self) -> Any:
-        """From numbers to probabilities."""
+    def classifier(self) -> Classifier:
+        """The second step of the pipeline: numbers to probabilities."""
         return self.pipeline["classifier"]
 
     @property
-    def classes(self) -> Any:
-        """The labels, sorted."""
+    def classes(self) -> NDArray:
+        """Sorted labels."""
         return self.classifier.classes_
 
     @property
     def n_rows(self) -> int:
-        """How many rows were learnt."""
+        """Number of rows learnt so far."""
         return int(self.classifier.n_rows_seen_)
 
     @property
     def n_rows_since_fit(self) -> int:
-        """How many rows were learnt since others were held out: scores and report are of the model before."""
-        return sum(own.n_rows for own in self.history[1:]) if self.scores else 0
+        """Number of rows learnt since the fit that scores and report describe."""
+        return sum(entry.n_rows for entry in self.history[1:]) if self.scores else 0
 
     def predict_proba(self, table: Any) -> Float[np.ndarray, "n c"]:
         """Return the probability of each class."""
         return self.pipeline.predict_proba(as_table(table))
 
     def predict_uncertainty(self, table: Any) -> ProbabilityUncertainty:
-        """Return probabilities, how sure they are, and the entropy that more data could remove."""
+        """Return probabilities, their uncertainty, and the entropy that more data could remove."""
         return self.classifier.likelihood_.predict_uncertainty(
             *self.classifier.predict_latent(self.encoder.transform(as_table(table)))
         )
 
     def learn(self, batches: Iterable[Any], source: str) -> int:
-        """Learn the labelled rows of batches, and return how many there were.
+        """Learn the labelled rows of batches, and return their number.
 
         Parameters
         ----------
-        batches : tables
-            With the column of labels.
+        batches : iterable of tables
+            Rows with the column of labels.
         source : str
-            Where they come from, for the history.
+            Where the rows come from, for the history.
         """
         n_rows = 0
         for batch in batches:
@@ -141,48 +143,48 @@ class TableModel:
                 self.classifier.partial_fit(self.encoder.transform(rows), labels)
             n_rows += len(labels)
         if n_rows == 0:
-            raise TableError(f"{source} has no row with a label in column {self.target!r} to learn from.")
+            raise TableError(f"{source} has no row with a label in column {self.target!r}.")
         self._tune()
         self.history = [*self.history, LearntRows.of(source, n_rows)]
         return n_rows
 
     def merge(self, other: "TableModel") -> "TableModel":
-        """Learn all that another model has learnt from other rows; it must see tables in the same way."""
+        """Add all rows that another model with the same columns has learnt."""
         if self.target != other.target or self.encoder.packed() != other.encoder.packed():
             raise InvalidArgumentError(
-                "Models to merge must turn rows into the same features; fit the second like the first: gaussify fit "
+                "Models to merge must turn rows into the same features. Fit the second like the first: gaussify fit "
                 "TABLE --like MODEL."
             )
-        both = {own.key for own in self.history} & {own.key for own in other.history}
+        both = {entry.key for entry in self.history} & {entry.key for entry in other.history}
         if both:
-            twice = next(own for own in self.history if own.key in both)
+            twice = next(entry for entry in self.history if entry.key in both)
             raise InvalidArgumentError(
-                f"Both models have learnt the same {twice.n_rows} rows of {twice.source}, which would count twice. "
-                "Let one of them begin without rows: gaussify fit TABLE --like MODEL."
+                f"Both models have learnt the same {twice.n_rows} rows of {twice.source}, which would count twice. Fit "
+                "one of them to other rows: gaussify fit TABLE --like MODEL."
             )
         if type(self.classifier) is not type(other.classifier):
-            kinds = [type(own.classifier).__name__ for own in (self, other)]
+            kinds = [type(model.classifier).__name__ for model in (self, other)]
             raise InvalidArgumentError(f"Models to merge must be of one kind; got {kinds[0]} and {kinds[1]}.")
         self.classifier.merge(other.classifier)
         self._tune()
         self.history = [*self.history, *other.history]
-        self.scores = {}  # which were those of one of them
+        self.scores = {}  # they describe one of the two models
         return self
 
     def _tune(self) -> None:
-        """Choose anew what a linear model chooses by its rows, so that it depends on these alone, and is saved."""
+        """Choose the parameters of a linear model again, so that they depend on its rows alone and are saved."""
         if isinstance(self.classifier, BayesianLogisticRegression):
             self.classifier.tune()
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the model into a folder, which is made; a kill leaves the old model or the new one."""
+        """Write the model into a folder, which is created; an interruption leaves the old model or the new one."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         config, tensors = self.classifier.packed()
         header = {
             "target": self.target,
             "encoder": self.encoder.packed(),
-            "history": [list(own) for own in self.history],
+            "history": [list(entry) for entry in self.history],
             "scores": self.scores,
             "classifier": {"kind": type(self.classifier).__name__, "config": config},
         }
@@ -191,18 +193,21 @@ class TableModel:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "TableModel":
-        """Return the model that ``save`` wrote; nothing in it is ever run."""
+        """Return the model that ``save`` wrote; no code in the file is run."""
         path = Path(folder)
         path = path / MODEL_FILE if path.is_dir() else path
         if not path.exists():
-            raise TableError(f"There is no model in {os.fspath(folder)}; 'gaussify fit' makes one.")
+            raise TableError(f"There is no model in {os.fspath(folder)}; 'gaussify fit' creates one.")
         config, tensors = read_model(path, _KIND, _FORMAT)
         with unpacking(path, _KIND):
             saved = config["classifier"]
             classifier = _CLASSIFIERS[saved["kind"]].unpacked(saved["config"], tensors)
             history = [LearntRows(str(key), str(source), int(n)) for key, source, n in config["history"]]
             encoder = TableEncoder.unpacked(config["encoder"])
-            expect(encoder.n_features_out_ == classifier.n_features_in_, "columns give what the classifier takes")
+            expect(
+                encoder.n_features_out_ == classifier.n_features_in_,
+                "the columns give the classifier's number of features",
+            )
             return cls(encoder, classifier, str(config["target"]), history, config["scores"])
 
 
@@ -216,11 +221,11 @@ class LabelledRows(NamedTuple):
     """
 
     rows: pa.Table
-    """Without the column of labels."""
-    labels: np.ndarray
-    """As text, the same however they are stored."""
+    """Rows without the column of labels."""
+    labels: NDArray
+    """Labels as text; equal labels give equal text, however they are stored."""
     numbers: Int[np.ndarray, " n"]
-    """Of the rows in the table, from 1 on."""
+    """Row numbers in the table, from 1."""
 
 
 def take_labelled(table: pa.Table, target: str) -> LabelledRows:

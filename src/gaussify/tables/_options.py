@@ -1,12 +1,14 @@
-"""How to fit a table. Light, so that the command line can show defaults without loading what fits."""
+"""Options of a fit to a table. This file imports little, so that the command line shows defaults quickly."""
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+ModelName = Literal["auto", "linear", "gp"]
 
 
 class ModelKind(StrEnum):
-    """What to fit.
+    """Kind of model to fit.
 
     Examples
     --------
@@ -15,15 +17,15 @@ class ModelKind(StrEnum):
     """
 
     AUTO = "auto"
-    """Whichever predicts rows better that neither has seen."""
+    """The kind that predicts training rows set aside better."""
     LINEAR = "linear"
-    """Bayesian logistic regression: in closed form, small, for any number of rows."""
+    """Bayesian logistic regression: closed form, a small model, any number of rows."""
     GP = "gp"
     """A sparse Gaussian process."""
 
 
 class FitOptions(NamedTuple):
-    """How to fit, and the one place of the defaults.
+    """Options of a fit, with their defaults.
 
     Examples
     --------
@@ -31,15 +33,21 @@ class FitOptions(NamedTuple):
     0.2
     """
 
-    model: ModelKind | str = ModelKind.AUTO
+    model: ModelKind | ModelName = ModelKind.AUTO
+    """Kind of model."""
     categories: Sequence[str] = ()
+    """Columns whose numbers are names of categories."""
     ignored: Sequence[str] = ()
+    """Columns to leave out."""
     test_share: float = 0.2
-    """Of the rows that are held out."""
+    """Share of the rows that are held out."""
     n_inducing: int = 200
+    """Number of inducing points of a Gaussian process."""
     max_iter: int = 100
+    """Largest number of iterations when a Gaussian process is fitted."""
     compare: bool = True
-    """Whether to fit others to the same rows."""
+    """Whether to fit scikit-learn's models to the same rows for comparison."""
     use_all: bool = False
-    """Whether rows held out are learnt in the end, once they have been predicted."""
+    """Whether the model also learns the held-out rows, after it has predicted them."""
     seed: int = 0
+    """Seed of the split and of the fit."""

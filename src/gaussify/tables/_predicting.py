@@ -1,4 +1,4 @@
-"""What a model says about the rows of a table, a batch at a time."""
+"""Predict and evaluate the rows of a table, a batch at a time."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from gaussify.tables._encoder import as_table
 from gaussify.tables._model import TableModel, take_labelled
 from gaussify.tables._training import Score
 
-_N_BINS = 15  # of the calibration error, as metrics have it
-_PROBABILITIES = 1 << 20  # at a time: rows of short text are many in a block, whatever the number of classes
+_N_BINS = 15  # of the calibration error, the default of metrics
+_PROBABILITIES = 1 << 20  # most probabilities of a part; a batch of short rows may have far more
 
 
 def split_batches(batches: Iterable[Any], n_classes: int) -> Iterator[pa.Table]:
-    """Pass batches on in parts of so few rows that what is predicted of them has room.
+    """Yield batches in parts with few enough rows that their probabilities fit into memory.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def split_batches(batches: Iterable[Any], n_classes: int) -> Iterator[pa.Table]:
 
 
 def predict_rows(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.RecordBatch:
-    """Return the label that is predicted, its probability, entropies and all probabilities, beside columns to keep.
+    """Return the columns to keep, the predicted label, its probability, the entropies, and all class probabilities.
 
     Examples
     --------
@@ -49,15 +49,17 @@ def predict_rows(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.
         "probability": probs.max(1),
         "entropy": entropy,
         "epistemic": np.maximum(epistemic, 0.0),
-        **{f"P({label})": own for label, own in zip(model.classes, probs.T, strict=True)},
+        **{f"P({label})": column for label, column in zip(model.classes, probs.T, strict=True)},
     }
     if hidden := [name for name in kept if name in columns]:
-        raise TableError(f"The column {hidden[0]!r} cannot be kept: a column of predictions has its name. Rename it.")
+        raise TableError(
+            f"The column {hidden[0]!r} cannot be kept, for a column of predictions has this name. Rename it."
+        )
     return pa.record_batch({name: table.column(name).combine_chunks() for name in kept} | columns)
 
 
 def evaluate_rows(model: TableModel, batches: Iterable[Any]) -> tuple[Score, int]:
-    """Return how well the labelled rows of batches are predicted, and how many there are.
+    """Return the scores on the labelled rows of batches, and the number of these rows.
 
     Examples
     --------
@@ -76,31 +78,31 @@ def evaluate_rows(model: TableModel, batches: Iterable[Any]) -> tuple[Score, int
         unknown = np.setdiff1d(labels, model.classes)
         if len(unknown):
             raise TableError(
-                f"Column {model.target!r} has the label {str(unknown[0])!r}, which the model does not know; 'gaussify "
-                "update' learns it."
+                f"Column {model.target!r} has the label {str(unknown[0])!r}, which the model does not know. Learn it "
+                "with 'gaussify update'."
             )
         score.add(model.predict_proba(rows), np.searchsorted(model.classes, labels))
     if not score.n_rows:
-        raise TableError(f"No row has a label in column {model.target!r} to compare with.")
+        raise TableError(f"No row has a label in column {model.target!r}.")
     return score.total(), score.n_rows
 
 
 class _RunningScore:
-    """Scores of rows that come a batch at a time, by their sums."""
+    """Scores of rows that arrive in batches, kept as sums."""
 
     def __init__(self) -> None:
         self.n_rows, self._sums = 0, np.zeros(3)
-        self._bins = np.zeros((3, _N_BINS))  # rows, and sums of confidence and of what is right
+        self._bins = np.zeros((3, _N_BINS))  # rows, sum of confidences, number of correct predictions
 
     def add(self, probs: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"]) -> None:
-        """Count a batch."""
+        """Add a batch."""
         n, bins = len(labels), metrics.reliability(probs, labels, n_bins=_N_BINS)
         self.n_rows += n
         self._sums += n * np.array([score(probs, labels) for score in (metrics.accuracy, metrics.nll, metrics.brier)])
         self._bins += np.nan_to_num([bins.count, bins.count * bins.mean_confidence, bins.count * bins.accuracy])
 
     def total(self) -> Score:
-        """Return the scores of all."""
+        """Return the scores of all rows."""
         accuracy, nll, brier = (self._sums / self.n_rows).tolist()
-        _, confidence, right = self._bins
-        return Score("gaussify", accuracy, nll, float(np.abs(right - confidence).sum() / self.n_rows), brier)
+        _, confidence, correct = self._bins
+        return Score("gaussify", accuracy, nll, float(np.abs(correct - confidence).sum() / self.n_rows), brier)

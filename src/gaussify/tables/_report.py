@@ -1,10 +1,12 @@
-"""The report of a fit: what was learnt, and how far its probabilities can be trusted."""
+"""The HTML report of a fit: scores, calibration, mistakes, and a description of the model."""
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Int
+from numpy.typing import NDArray
 
 from gaussify._atomic import replacing
 from gaussify._version import __version__
@@ -23,18 +25,21 @@ from gaussify.tables._columns import ColumnKind
 from gaussify.tables._model import REPORT_FILE, TableModel
 from gaussify.tables._training import FittedTable, HeldOut, tabulate_scores
 
-_RIGHT, _WRONG = "#0072B2", "#D55E00"
+if TYPE_CHECKING:
+    import matplotlib.axes
+
+_CORRECT, _WRONG = "#0072B2", "#D55E00"
 _MOST_DRAWN = 30  # classes
 _MOST_BARS = 20
 _CELL, _LETTER, _MARGIN, _LEAST_MATRIX = 0.32, 0.08, 0.6, 2.2  # inches of a confusion matrix
-_HALF_PAGE = 4.6  # inches, up to which there is room for a table beside a figure
+_HALF_PAGE = 4.6  # inches; a wider figure leaves no room for a table beside it
 _MOST_IN_FIGURE = 20  # letters
 _N_UNCERTAIN, _N_SHOWN_COLUMNS = 10, 8
 _MOST_LETTERS = 40
 
 
 def report_html(fitted: FittedTable, source: str) -> str:
-    """Return the report as one page of HTML, which loads nothing.
+    """Return the report as one page of HTML that needs no other files.
 
     Examples
     --------
@@ -48,7 +53,7 @@ def report_html(fitted: FittedTable, source: str) -> str:
     """
     model = fitted.model
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    page = Page(f"{model.target}, predicted from {source}", f"gaussify {__version__}, {when}")
+    page = Page(f"Predicting {model.target} from {source}", f"gaussify {__version__}, {when}")
     _scores(page, fitted)
     _trust(page, fitted.held_out)
     _confusion(page, fitted.held_out, model.classes)
@@ -60,7 +65,7 @@ def report_html(fitted: FittedTable, source: str) -> str:
 
 
 def save_fitted(fitted: FittedTable, folder: Path, source: str) -> None:
-    """Write the model into a folder, and then its report; one of an earlier model is removed first.
+    """Write the model and then its report into a folder; an older report is removed first.
 
     Examples
     --------
@@ -74,21 +79,21 @@ def save_fitted(fitted: FittedTable, folder: Path, source: str) -> None:
     ['model.safetensors', 'report.html']
     """
     page = report_html(fitted, source)
-    (folder / REPORT_FILE).unlink(missing_ok=True)  # at no moment is it beside another model
+    (folder / REPORT_FILE).unlink(missing_ok=True)  # a report never stands beside another model
     fitted.model.save(folder)
     with replacing(folder / REPORT_FILE) as file:
         file.write(page.encode())
 
 
 def _scores(page: Page, fitted: FittedTable) -> None:
-    own = fitted.scores[0]
+    score = fitted.scores[0]
     numbers = {
-        "accuracy": f"{own.accuracy:.1%}",
-        "NLL [nat]": f"{own.nll + 0.0:.3f}",  # which is no negative zero
-        "calibration error (ECE)": f"{own.ece:.3f}",
-        "Brier score": f"{own.brier:.3f}",
-        "rows to learn from": f"{fitted.n_train:,}",
-        "rows held out": f"{len(fitted.held_out.labels):,}",
+        "accuracy": f"{score.accuracy:.1%}",
+        "NLL [nat]": f"{score.nll + 0.0:.3f}",  # turns -0.0 into 0.0
+        "calibration error (ECE)": f"{score.ece:.3f}",
+        "Brier score": f"{score.brier:.3f}",
+        "training rows": f"{fitted.n_train:,}",
+        "held-out rows": f"{len(fitted.held_out.labels):,}",
     }
     rows = tabulate_scores(fitted.scores)
     best = int(np.argmin([score.nll for score in fitted.scores]))
@@ -98,52 +103,55 @@ def _scores(page: Page, fitted: FittedTable) -> None:
     if len(rows) > 1:
         parts += [
             paragraph_html(
-                "Beside others on the same rows, by their defaults; the lowest NLL stands out.", is_pale=True
+                "Comparison with scikit-learn's models with default settings, on the same rows. The model with the "
+                "lowest NLL is highlighted.",
+                is_pale=True,
             ),
             table_html(rows, best=best),
         ]
-    more = " The model that is saved has learnt the rows held out as well, since." if fitted.learnt_all else ""
+    more = " After that, the saved model has also learnt the held-out rows." if fitted.learnt_all else ""
     parts.append(
         paragraph_html(
-            f"Of the model as it was fitted, with {fitted.n_train:,} rows learnt.{more} Rows that 'gaussify update' "
-            "adds are not in this report; 'gaussify info' counts them.",
+            f"These scores are those of the model fitted to {fitted.n_train:,} training rows.{more} This report does "
+            "not change when 'gaussify update' adds rows; 'gaussify info' counts them.",
             is_pale=True,
         )
     )
-    page.section("How well rows held out are predicted", *parts)
+    page.section("Scores on held-out rows", *parts)
 
 
 def _trust(page: Page, held_out: HeldOut) -> None:
     probs, labels = held_out.probs, held_out.labels
     with figure_html("Reliability diagram: accuracy against confidence", height=4.0) as drawn:
         ReliabilityDisplay(reliability(probs, labels), name="Reliability").plot(drawn.axes)
-    confidence, is_right = probs.max(1), probs.argmax(1) == labels
+    confidence, is_correct = probs.max(1), probs.argmax(1) == labels
     bins = np.linspace(1.0 / probs.shape[1], 1.0, 21)
-    with figure_html("Histogram of the confidence of right and of wrong predictions", height=4.0) as counted:
-        shares = [confidence[is_right], confidence[~is_right]]
-        counted.axes.hist(shares, bins, stacked=True, color=[_RIGHT, _WRONG], label=["right", "wrong"])
+    with figure_html("Histogram of the confidence of correct and wrong predictions", height=4.0) as counted:
+        parts = [confidence[is_correct], confidence[~is_correct]]
+        counted.axes.hist(parts, bins, stacked=True, color=[_CORRECT, _WRONG], label=["correct", "wrong"])
         counted.axes.set(title="Confidence", xlabel="probability of the predicted class", ylabel="rows")
         counted.axes.legend(loc="upper left")
     page.section(
         "Can the probabilities be trusted?",
         paragraph_html(
-            "On the diagonal, of all predictions made with 80 % confidence, 80 % are right. Below it the model is too "
-            "sure of itself, above it not sure enough.",
+            "Confidence is the probability of the predicted class. Points on the diagonal are calibrated: of the "
+            "predictions with 80 % confidence, 80 % are correct. Points below the diagonal are overconfident, points "
+            "above it underconfident.",
             is_pale=True,
         ),
         figures_html(drawn.html, counted.html),
     )
 
 
-def _confusion(page: Page, held_out: HeldOut, classes: Any) -> None:
+def _confusion(page: Page, held_out: HeldOut, classes: NDArray) -> None:
     K = len(classes)
     counts = np.zeros((K, K), dtype=int)
     np.add.at(counts, (held_out.labels, held_out.probs.argmax(1)), 1)
     wrong = counts - np.diag(counts.diagonal())
     pairs = [(int(wrong[i, j]), i, j) for i, j in zip(*np.nonzero(wrong), strict=True)]
-    worst: list[dict[str, Any]] = [
-        {"is": _short(classes[i]), "taken for": _short(classes[j]), "rows": n}
-        for n, i, j in sorted(pairs, key=lambda own: (-own[0], own[1:]))[:10]
+    worst: list[dict[str, object]] = [
+        {"label": _short(classes[i]), "predicted": _short(classes[j]), "rows": n}
+        for n, i, j in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:10]
     ]
     names = [_short(label, _MOST_IN_FIGURE) for label in classes]
     size = max(_LEAST_MATRIX, _CELL * K) + _LETTER * max(map(len, names)) + _MARGIN  # in inches
@@ -156,10 +164,10 @@ def _confusion(page: Page, held_out: HeldOut, classes: Any) -> None:
         parts.append(table_html(worst))
     if parts and size <= _HALF_PAGE:
         parts = [figures_html(*parts)]
-    page.section("What is taken for what", *(parts or [paragraph_html("No row is mistaken.")]))
+    page.section("Confusion matrix", *(parts or [paragraph_html("All held-out rows are predicted correctly.")]))
 
 
-def _fill_confusion(axes: Any, counts: Any, names: list[str]) -> None:
+def _fill_confusion(axes: "matplotlib.axes.Axes", counts: Int[np.ndarray, "c c"], names: list[str]) -> None:
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0)
     axes.grid(False)
@@ -179,36 +187,36 @@ def _uncertain(page: Page, fitted: FittedTable) -> None:
     held_out, classes = fitted.held_out, fitted.model.classes
     probs, shown = held_out.probs, list(fitted.relevance)[:_N_SHOWN_COLUMNS]
     entropy = -np.where(probs > 0.0, probs * np.log(np.maximum(probs, 1e-300)), 0.0).sum(1)
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     for place in np.argsort(-entropy, kind="stable")[:_N_UNCERTAIN].tolist():
         first, second = np.argsort(-probs[place], kind="stable")[:2]
-        row: dict[str, Any] = {
+        row: dict[str, object] = {
             "row": int(held_out.numbers[place]),
             "label": _short(classes[held_out.labels[place]]),
             "predicted": f"{_short(classes[first], 20)} {probs[place, first]:.0%}",
-            "or": f"{_short(classes[second], 20)} {probs[place, second]:.0%}",
+            "second": f"{_short(classes[second], 20)} {probs[place, second]:.0%}",
         }
         cells = held_out.rows.slice(place, 1).to_pylist()[0]
         row |= {f"{name} ": _short(cells[name]) for name in shown}
         rows.append(row)
-    page.section("The rows that are least certain", table_html(rows))
+    page.section("Least certain rows", table_html(rows))
 
 
 def _relevance(page: Page, fitted: FittedTable) -> None:
     shown = list(fitted.relevance.items())[:_MOST_BARS][::-1]
     is_gp = isinstance(fitted.model.classifier, GPClassifier)
-    how = "inverse lengthscale" if is_gp else "size of the weights"
-    with figure_html(f"Relevance of columns: {how}", height=0.9 + 0.26 * len(shown)) as drawn:
-        drawn.axes.barh(range(len(shown)), [value for _, value in shown], color=_RIGHT)
+    measure = "inverse lengthscale" if is_gp else "size of the weights"
+    with figure_html(f"Relevance of columns: {measure}", height=0.9 + 0.26 * len(shown)) as drawn:
+        drawn.axes.barh(range(len(shown)), [value for _, value in shown], color=_CORRECT)
         drawn.axes.set_yticks(range(len(shown)), [_short(name, _MOST_IN_FIGURE) for name, _ in shown])
-        drawn.axes.set(xlabel=f"{how}, relative to the largest")
+        drawn.axes.set(xlabel=f"{measure}, relative to the largest")
         drawn.axes.grid(axis="y", visible=False)
     page.section(
-        "What predictions depend on",
+        "Relevance of columns",
         drawn.html,
         paragraph_html(
-            "How fast the logits change along a column, in its standard deviations. Columns that say the same share "
-            "it, and it is no statement about causes.",
+            "Relevance is how fast the logits change along a column, per standard deviation of the column. Columns "
+            "with the same information share it. It does not say what causes the label.",
             is_pale=True,
         ),
     )
@@ -216,21 +224,21 @@ def _relevance(page: Page, fitted: FittedTable) -> None:
 
 def _learnt(page: Page, fitted: FittedTable, source: str) -> None:
     model = fitted.model
-    facts: list[dict[str, Any]] = [{"": name, " ": value} for name, value in describe(model).items()]
-    facts += [{"": "rows", " ": f"{sum(fitted.counts.values()):,} of {source}"}]
+    facts: list[dict[str, object]] = [{"": name, " ": value} for name, value in describe(model).items()]
+    facts += [{"": "rows with a label", " ": f"{sum(fitted.counts.values()):,} in {source}"}]
     if fitted.n_unlabelled:
-        facts += [{"": "rows without a label, left out", " ": f"{fitted.n_unlabelled:,}"}]
+        facts += [{"": "rows without a label (left out)", " ": f"{fitted.n_unlabelled:,}"}]
     if fitted.compared:
         scores = ", ".join(f"{name} {nll:.4g}" for name, nll in fitted.compared.items())
-        facts += [{"": "NLL by kind of model, on training rows set aside", " ": scores}]
+        facts += [{"": "NLL of each kind of model, on training rows set aside", " ": scores}]
     counts = [{"class": _short(label), "rows": count} for label, count in list(fitted.counts.items())[:_MOST_DRAWN]]
     if len(fitted.counts) > len(counts):
         counts.append({"class": f"and {len(fitted.counts) - len(counts)} more"})
-    page.section("What was learnt", figures_html(table_html(facts), table_html(counts)))
+    page.section("Model", figures_html(table_html(facts), table_html(counts)))
 
 
 def describe(model: TableModel) -> dict[str, str]:
-    """Return what a model is, in words.
+    """Return the facts about a model that people read, by name.
 
     Examples
     --------
@@ -247,7 +255,7 @@ def describe(model: TableModel) -> dict[str, str]:
         "model": "Bayesian logistic regression",
         "predicts": f"{model.target} ({len(model.classes)} classes)",
         "rows learnt": f"{model.n_rows:,}",
-        "features": f"{model.encoder.n_features_out_}, of {len(used)} columns",
+        "features": f"{model.encoder.n_features_out_} from {len(used)} columns",
         "matching": f"{classifier.method_}, alpha_eps {', '.join(f'{value:.4g}' for value in alpha_eps[:5])}",
         "temperature": f"{classifier.temperature_:.4g}",
     }
@@ -259,12 +267,17 @@ def describe(model: TableModel) -> dict[str, str]:
 
 def _columns(page: Page, model: TableModel) -> None:
     rows = [
-        {"column": _short(own.name), "holds": str(own.kind), "features": len(own.features()), "": own.describe()}
-        for own in sorted(model.encoder.columns_, key=lambda own: own.kind is ColumnKind.IGNORED)
+        {
+            "column": _short(column.name),
+            "holds": str(column.kind),
+            "features": len(column.features()),
+            "": column.describe(),
+        }
+        for column in sorted(model.encoder.columns_, key=lambda column: column.kind is ColumnKind.IGNORED)
     ]
     page.section("Columns", table_html(rows))
 
 
-def _short(value: Any, most: int = _MOST_LETTERS) -> str:
+def _short(value: object, most: int = _MOST_LETTERS) -> str:
     text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,14 +1,18 @@
-"""From a table to a model: rows held out, the kind of model, and what others reach on the same rows."""
+"""Fit a model to a table: hold rows out, choose the kind of model, and compare with other models.
+
+``fit_table`` comes first; ``fit_like`` fits a model that can be merged with an existing one.
+"""
 
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike, NDArray
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -16,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gaussify import metrics
+from gaussify._estimators import Floats, Indices
 from gaussify._validation import check_option
 from gaussify.exceptions import TableError
 from gaussify.gp import GPClassifier
@@ -25,24 +30,24 @@ from gaussify.tables._encoder import TableEncoder, as_table
 from gaussify.tables._model import Classifier, LabelledRows, LearntRows, TableModel, take_labelled
 from gaussify.tables._options import FitOptions, ModelKind
 
-_MOST_COMPARED = 5000  # rows that kinds of models are compared with, and as many that they are compared by
-_BRIEF = 30  # iterations, to compare
+_MOST_COMPARED = 5000  # rows to fit, and rows to score, when kinds of models are compared
+_BRIEF = 30  # iterations of a comparison
 _LEAST_ROWS = 10
-_CLASS_SHARE = 0.5  # of the rows, which there may be classes
-_MOST_FRACTIONS = 20  # different numbers with fractions that may be classes, such as marks
-_MOST_WHOLE, _FEW_ROWS = 50, 10  # different whole numbers from which on each needs as many rows to be one
+_CLASS_SHARE = 0.5  # largest number of classes, as a share of the rows
+_MOST_FRACTIONS = 20  # more different numbers with fractions than this are a quantity; fewer may be grades
+_MOST_WHOLE, _FEW_ROWS = 50, 10  # more whole numbers than 50 are classes only with 10 rows each
 _FEW_HELD_OUT = 30
 
 Report = Callable[[str, float], None]
-"""Called with what is being done, and how much of it is done."""
+"""Function that is called with the name of the current step and the share of it that is done."""
 
 
-def _ignore(what: str, share: float) -> None:
-    """A report that nobody reads."""
+def _ignore(step: str, share: float) -> None:
+    """Report nothing."""
 
 
 class Score(NamedTuple):
-    """How well rows held out are predicted.
+    """Scores of a model on held-out rows.
 
     Examples
     --------
@@ -58,8 +63,8 @@ class Score(NamedTuple):
     seconds: float | None = None
 
     @classmethod
-    def of(cls, name: str, probs: Any, labels: Any, seconds: float | None = None) -> "Score":
-        """Of probabilities (n, c) of classes 0, 1, ...
+    def of(cls, name: str, probs: ArrayLike, labels: ArrayLike, seconds: float | None = None) -> "Score":
+        """Return the scores of probabilities (n, c) of classes 0, 1, ...
 
         Examples
         --------
@@ -72,7 +77,7 @@ class Score(NamedTuple):
 
 
 def tabulate_scores(scores: Sequence[Score]) -> list[dict[str, Any]]:
-    """Return scores under the names that people read, rounded to millionths.
+    """Return scores as rows of a table for people, rounded to six digits.
 
     Examples
     --------
@@ -94,11 +99,11 @@ def tabulate_scores(scores: Sequence[Score]) -> list[dict[str, Any]]:
 
 
 def _rounded(score: float) -> float:
-    return round(score, 6) + 0.0  # which makes no negative zero
+    return round(score, 6) + 0.0  # turns -0.0 into 0.0
 
 
 class HeldOut(NamedTuple):
-    """Rows that took no part in training, and how they were predicted.
+    """Rows that took no part in training, and their predicted probabilities.
 
     Examples
     --------
@@ -110,11 +115,11 @@ class HeldOut(NamedTuple):
     labels: Int[np.ndarray, " n"]
     probs: Float[np.ndarray, "n c"]
     numbers: Int[np.ndarray, " n"]
-    """Of the rows in the table, from 1 on."""
+    """Row numbers in the table, from 1."""
 
 
 class FittedTable(NamedTuple):
-    """What a fit ends with.
+    """A fitted model with its held-out rows, scores and facts for the report.
 
     Examples
     --------
@@ -124,32 +129,32 @@ class FittedTable(NamedTuple):
 
     model: TableModel
     scores: list[Score]
-    """Of the model, then of others."""
+    """Scores of the model, then of the models it is compared with."""
     held_out: HeldOut
     n_train: int
     counts: dict[str, int]
-    """Rows of each class."""
+    """Number of rows of each class."""
     n_unlabelled: int
     compared: dict[str, float]
-    """NLL of each kind of model, where they were compared."""
+    """NLL of each kind of model, if kinds were compared."""
     relevance: dict[str, float]
-    """Of columns."""
+    """Relevance of each column, see ``measure_relevance``."""
 
     @property
     def learnt_all(self) -> bool:
-        """Whether the model has learnt the rows held out, once they were predicted."""
+        """Whether the model has also learnt the held-out rows, after it predicted them."""
         return self.model.n_rows > self.n_train
 
     @property
     def caution(self) -> str:
-        """A sentence where rows held out are too few to judge by, else nothing."""
+        """A warning if there are too few held-out rows for precise scores, else an empty text."""
         labels, classes = self.held_out.labels, self.model.classes
         absent = [f"{str(label)!r}" for place, label in enumerate(classes) if place not in labels]
         reasons = [f"only {len(labels)} rows are held out"] if len(labels) < _FEW_HELD_OUT else []
         if absent:
             more = f" and {len(absent) - 3} more classes" if len(absent) > 3 else ""
             reasons.append(f"no row of {', '.join(absent[:3])}{more} is held out")
-        return f"Scores are rough: {', and '.join(reasons)}. More rows tell more." if reasons else ""
+        return f"These scores are imprecise: {', and '.join(reasons)}." if reasons else ""
 
 
 def fit_table(
@@ -160,20 +165,21 @@ def fit_table(
     source: str = "",
     report: Report | None = None,
 ) -> FittedTable:
-    """Fit a model of a column, and predict rows held out.
+    """Fit a model that predicts a column, and score it on held-out rows.
 
     Parameters
     ----------
-    table : table of pandas, polars or Arrow
-        All rows. What its columns hold is seen from all of them, but for their labels.
+    table : frame of pandas or polars, or Arrow table
+        All rows. Kinds and scales of columns are learnt from all of them, including the held-out rows; their labels are
+        not used for that.
     target : str
-        The column of labels.
+        Column that holds the labels.
     options : FitOptions
-        How to fit.
+        Options of the fit.
     source : str
         Where the rows come from, for the model's history.
     report : callable, optional
-        Hears of the progress.
+        Function of the current step's name and the share of it that is done.
 
     Examples
     --------
@@ -186,14 +192,14 @@ def fit_table(
     report = report or _ignore
     kind, table = check_option(options.model, ModelKind, name="model", owner="FitOptions"), as_table(table)
     if target in options.ignored:
-        raise TableError(f"The column {target!r} cannot be both the target and ignored.")
+        raise TableError(f"The column {target!r} is both the target and ignored; it cannot be both.")
     found = take_labelled(table, target)
     _check_labels(found.labels, target, are_names=target in options.categories)
     report("columns", 0.0)
     categories = [name for name in options.categories if name != target]
     encoder = TableEncoder(categories, options.ignored).fit(found.rows)
 
-    def fit(X: Any, labels: Any) -> _Fit:
+    def fit(X: Floats, labels: NDArray) -> _Fit:
         chosen, compared = _choose(X, labels, options, report) if kind is ModelKind.AUTO else (kind, {})
         start = time.perf_counter()
         return _Fit(_fit(chosen, X, labels, options, report, "fit"), compared, time.perf_counter() - start)
@@ -210,19 +216,19 @@ def fit_like(
     source: str = "",
     report: Report | None = None,
 ) -> FittedTable:
-    """Fit a model of other rows with the columns, features, kernel and inducing points of one there is, for merging.
+    """Fit a model to other rows with the columns, kernel and inducing points of an existing one, so that both merge.
 
     Parameters
     ----------
     model : TableModel
-        Whose rows are not learnt.
-    table : table of pandas, polars or Arrow
-        Rows that it has not learnt; a class may be missing.
+        Existing model. Its rows are not learnt.
+    table : frame of pandas or polars, or Arrow table
+        Rows that the existing model has not learnt. Some classes may have no rows.
     options : FitOptions
-        Which rows are held out, whether they are learnt in the end, and whether others are fitted; the rest is the
-        model's.
+        Options of the fit, of which ``test_share``, ``seed``, ``compare`` and ``use_all`` count. The existing model
+        sets the others.
     source, report
-        As of :func:`fit_table`.
+        See :func:`fit_table`.
 
     Examples
     --------
@@ -238,7 +244,7 @@ def fit_like(
     _check_number(found.labels, model.target)
     classes = np.union1d(model.classes, found.labels)
 
-    def fit(X: Any, labels: Any) -> _Fit:
+    def fit(X: Floats, labels: NDArray) -> _Fit:
         report("fit", 0.0)
         start = time.perf_counter()
         if isinstance(model.classifier, GPClassifier):
@@ -253,7 +259,7 @@ def fit_like(
 
 
 class _Fit(NamedTuple):
-    """A classifier, and what it took."""
+    """A fitted classifier, the NLL of the kinds compared, and the time of the fit."""
 
     classifier: Classifier
     compared: dict[str, float]
@@ -265,13 +271,13 @@ def _fit_and_judge(
     n_unlabelled: int,
     target: str,
     encoder: TableEncoder,
-    classes: Any,
-    fit: Callable[[Any, Any], _Fit],
+    classes: NDArray,
+    fit: Callable[[Floats, NDArray], _Fit],
     options: FitOptions,
     source: str,
     report: Report,
 ) -> FittedTable:
-    """Hold rows out, fit to the others, and predict those held out, by others as well."""
+    """Hold rows out, fit to the others, and score the model and those it is compared with."""
     rows, labels, numbers = found
     y = np.searchsorted(classes, labels)
     train, test = split_rows(y, options.test_share, options.seed)
@@ -302,24 +308,25 @@ def _fit_and_judge(
 
 
 def measure_relevance(model: TableModel, spread: Float[np.ndarray, " f"]) -> dict[str, float]:
-    r"""Return how much the logits depend on each column, the most relevant one having 1.
+    r"""Return how strongly the logits depend on each column, relative to the most relevant one.
 
-    Of features of a column j: :math:`\sqrt{\sum_j 1/\ell_j^2}` with the lengthscales of a kernel in standard deviations
-    of the feature, or :math:`\sqrt{\sum_j s_j^2 \overline{w_j^2}}` with weights averaged over logits (of which what is
-    common to all does not count) and standard deviations ``spread``.
+    For a Gaussian process it is :math:`\sqrt{\sum_j 1/\ell_j^2}` over the features j of the column, with the kernel's
+    lengthscales in standard deviations of the feature. For a linear model it is
+    :math:`\sqrt{\sum_j s_j^2 \overline{w_j^2}}`, with the standard deviations ``spread`` and the weights averaged over
+    logits, after the part that all logits share is removed.
     """
     classifier = model.classifier
     if isinstance(classifier, GPClassifier):
         kernel = classifier.kernel_
-        own = 1.0 / kernel.base_kernel.lengthscale.detach().numpy()[0]
+        relevance = 1.0 / kernel.base_kernel.lengthscale.detach().numpy()[0]
     else:
         weights = classifier.coef_ if len(classifier.coef_) == 1 else classifier.coef_ - classifier.coef_.mean(0)
-        own = spread * np.sqrt(np.square(weights).mean(0))
+        relevance = spread * np.sqrt(np.square(weights).mean(0))
     found, start = {}, 0
     for column in model.encoder.columns_:
         n_features = len(column.features())
         if n_features:
-            found[column.name] = float(np.sqrt(np.square(own[start : start + n_features]).sum()))
+            found[column.name] = float(np.sqrt(np.square(relevance[start : start + n_features]).sum()))
         start += n_features
     largest = max(found.values()) or 1.0
     return dict(sorted(((name, value / largest) for name, value in found.items()), key=lambda item: -item[1]))
@@ -328,7 +335,7 @@ def measure_relevance(model: TableModel, spread: Float[np.ndarray, " f"]) -> dic
 def split_rows(
     y: Int[np.ndarray, " n"], test_share: float, seed: int
 ) -> tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]:
-    """Return rows to learn from and rows to hold out, of each class the same share; a class has rows to learn from.
+    """Return training rows and held-out rows, with the same share of each class; each class keeps a training row.
 
     Examples
     --------
@@ -339,41 +346,39 @@ def split_rows(
     rng = np.random.default_rng(seed)
     test: list[int] = []
     for label in range(int(y.max()) + 1):
-        own = rng.permutation(np.flatnonzero(y == label))
-        n_held_out = min(round(test_share * len(own)), len(own) - 1)
-        test += own[:n_held_out].tolist()
+        of_class = rng.permutation(np.flatnonzero(y == label))
+        n_held_out = min(round(test_share * len(of_class)), len(of_class) - 1)
+        test += of_class[:n_held_out].tolist()
     if not test:
         test = [int(rng.permutation(np.flatnonzero(y == np.bincount(y).argmax()))[0])]
     held_out = np.sort(np.array(test, dtype=np.int64))
     return np.setdiff1d(np.arange(len(y)), held_out), held_out
 
 
-def _check_number(labels: Any, target: str) -> None:
+def _check_number(labels: NDArray, target: str) -> None:
     if len(labels) < _LEAST_ROWS:
-        raise TableError(f"Column {target!r} has labels in {len(labels)} rows; a model needs at least {_LEAST_ROWS}.")
+        raise TableError(f"Column {target!r} has labels in {len(labels)} rows; a fit needs at least {_LEAST_ROWS}.")
 
 
-def _check_labels(labels: Any, target: str, *, are_names: bool) -> None:
+def _check_labels(labels: NDArray, target: str, *, are_names: bool) -> None:
     _check_number(labels, target)
     classes, n_rows = np.unique(labels), len(labels)
     if len(classes) == 1:
-        raise TableError(
-            f"Column {target!r} has one value throughout, {str(classes[0])!r}; a model needs at least two classes."
-        )
+        raise TableError(f"Column {target!r} must hold at least two classes; got {str(classes[0])!r} in all rows.")
     if not are_names and _is_quantity(classes, n_rows):
         raise TableError(
             f"Column {target!r} has {len(classes):,} different numbers in {n_rows:,} rows: a quantity, not classes. "
-            f"Make classes of it, such as low and high, or add --category {target!r} if its numbers are names."
+            f"Replace it by classes such as low and high, or add --category {target!r} if its numbers are names."
         )
     if len(classes) > _CLASS_SHARE * n_rows:
         raise TableError(
-            f"Column {target!r} has {len(classes):,} different values in {n_rows:,} rows: numbers or names, not "
-            "classes. Is another column meant?"
+            f"Column {target!r} has {len(classes):,} different values in {n_rows:,} rows: row ids or names, not "
+            "classes. Choose another column."
         )
 
 
-def _is_quantity(classes: Any, n_rows: int) -> bool:
-    """Whether labels are numbers too many to be names: with fractions, or whole ones of which each has few rows."""
+def _is_quantity(classes: NDArray, n_rows: int) -> bool:
+    """Whether labels are numbers, too many to be classes: with fractions, or whole ones with few rows each."""
     read = find_numbers(pa.array(classes.tolist()))
     if read is None:
         return False
@@ -384,24 +389,24 @@ def _is_quantity(classes: Any, n_rows: int) -> bool:
 
 
 def _fit(
-    kind: ModelKind, X: Any, labels: Any, options: FitOptions, report: Report, what: str, *, brief: bool = False
+    kind: ModelKind, X: Floats, labels: NDArray, options: FitOptions, report: Report, step: str, *, brief: bool = False
 ) -> Classifier:
-    report(what, 0.0)
+    report(step, 0.0)
     if kind is ModelKind.LINEAR:
         linear = BayesianLogisticRegression(method="auto", random_state=options.seed).partial_fit(X, labels)
-        return linear.tune(report=partial(report, what))
+        return linear.tune(report=partial(report, step))
     max_iter = min(_BRIEF, options.max_iter) if brief else options.max_iter
     return GPClassifier(
         n_inducing=min(options.n_inducing, len(X)),
         max_iter=max_iter,
         scaling=_scaling(X),
         random_state=options.seed,
-        verbose=lambda title, iteration, value: report(what, min(iteration / max(max_iter, 1), 1.0)),
+        verbose=lambda title, iteration, value: report(step, min(iteration / max(max_iter, 1), 1.0)),
     ).fit(X, labels)
 
 
-def _scaling(X: Float[np.ndarray, "n f"]) -> str:
-    """By rank where a column has cells so far out that the others would be a heap."""
+def _scaling(X: Float[np.ndarray, "n f"]) -> Literal["standard", "quantile"]:
+    """Return "quantile" if a column has values so far out that standard scaling would crush the others."""
     spread = np.quantile(X, [0.01, 0.99], axis=0)
     width = np.maximum(spread[1] - spread[0], 1e-12)
     far = np.maximum(X.max(0) - spread[1], spread[0] - X.min(0)) / width
@@ -409,12 +414,12 @@ def _scaling(X: Float[np.ndarray, "n f"]) -> str:
     return "quantile" if (far[is_number] > 10.0).any() else "standard"
 
 
-def _choose(X: Any, labels: Any, options: FitOptions, report: Report) -> tuple[ModelKind, dict[str, float]]:
-    """Compare kinds of models by rows of training that they have not seen."""
+def _choose(X: Floats, labels: NDArray, options: FitOptions, report: Report) -> tuple[ModelKind, dict[str, float]]:
+    """Return the kind of model that predicts training rows set aside best, and the NLL of each kind."""
     y = np.unique(labels, return_inverse=True)[1]
     fitted, judged = split_rows(y, 0.25, options.seed)
     rng = np.random.default_rng(options.seed)
-    fitted, judged = (np.sort(rng.permutation(own)[:_MOST_COMPARED]) for own in (fitted, judged))
+    fitted, judged = (np.sort(rng.permutation(rows)[:_MOST_COMPARED]) for rows in (fitted, judged))
     known = np.unique(y[fitted])
     judged = judged[np.isin(y[judged], known)]
     nll: dict[str, float] = {}
@@ -424,11 +429,12 @@ def _choose(X: Any, labels: Any, options: FitOptions, report: Report) -> tuple[M
     return ModelKind(min(nll, key=lambda name: nll[name])), nll
 
 
-def _others(X: Any, y: Any, X_test: Any, y_test: Any, n_classes: int, seed: int, report: Report) -> list[Score]:
-    """What others reach, with their defaults, from the same features."""
-    stops_early = (
-        "auto" if np.unique(y, return_counts=True)[1].min() > 1 else False
-    )  # by rows of each class that it sets aside
+def _others(
+    X: Floats, y: Indices, X_test: Floats, y_test: Indices, n_classes: int, seed: int, report: Report
+) -> list[Score]:
+    """Return the scores of scikit-learn's models with default settings, from the same features."""
+    # early stopping sets rows of each class aside, so each class needs two
+    stops_early = "auto" if np.unique(y, return_counts=True)[1].min() > 1 else False
     others: dict[str, Callable[[], Any]] = {
         "gradient boosting": partial(HistGradientBoostingClassifier, random_state=seed, early_stopping=stops_early),
         "logistic regression": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
@@ -440,10 +446,10 @@ def _others(X: Any, y: Any, X_test: Any, y_test: Any, n_classes: int, seed: int,
         start = time.perf_counter()
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of searches that could have gone on
+                warnings.simplefilter("ignore")  # about searches that have not converged
                 model = make().fit(X, y)
         except ValueError as error:
-            warnings.warn(f"{name} cannot be fitted to compare with: {error}", stacklevel=2)
+            warnings.warn(f"{name} is left out of the comparison: {error}", stacklevel=2)
             continue
         seconds = time.perf_counter() - start
         probs = np.zeros((len(y_test), n_classes))
