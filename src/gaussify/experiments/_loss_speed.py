@@ -1,11 +1,13 @@
-"""What losses cost beside torch's own: forward and backward, alone and as a part of a training step.
+"""What losses cost beside torch's own: forward and backward, alone and as part of a training step.
 
-Every ratio is of two functions in one interleaved run, each where it is quiet. A loss alone is a few operations on
-logits: of few logits, the time is that of calling them. ``torch.compile`` (``compiled``) makes one operation of each
-loss, torch's and ours. Class indices, probabilities of classes (``soft``: a Gaussian for every row), binary labels and
-such between 0 and 1; their mean, the same with a weight for each class (``pos_weight`` of binary labels), the losses of
-all rows (``reduction="none"``), whose mean is taken afterwards, and the mean for logits (n, c, 64), like those of
-images, with as many rows in all (``planes``).
+Every ratio is of two functions in one interleaved run. The kinds of targets are class indices, probabilities of classes
+(``soft``), binary labels, and labels between 0 and 1 (``soft binary``). The forms are the mean, the mean with a weight
+for each class (``pos_weight`` for binary labels), the losses of rows (``reduction="none"``), whose mean is taken
+afterwards, and the mean for logits (n, c, 64) with as many rows in all (``planes``).
+
+A loss alone is a few operations on logits, with ``torch.compile`` a single one: for few logits, the time is that of
+calling them. A ``training step`` is one of a network with one hidden layer. ``MLP step`` and ``CNN step`` are steps of
+small networks for images of 28 x 28 pixels.
 """
 
 from collections.abc import Callable
@@ -31,11 +33,12 @@ _FORMS = {"mean": "-", "weighted": "--", "rows": ":", "planes": "-."}
 _FORM_WORDS = {"weighted": "weights", "rows": "no reduction", "planes": "logits (n, c, 64)"}
 _PLANE = 64  # rows side by side
 _PLACES = ("alone", "alone, compiled", "training step")
+_NETWORKS = ("MLP step", "CNN step")
 
 
 def _tasks(settings: Settings) -> list[Task]:
     places = [place for place in _PLACES if settings["compiles"] or "compiled" not in place]
-    return [
+    losses: list[Task] = [
         {"kind": kind, "form": form, "place": place, "n_rows": n_rows, "n_logits": n_logits}
         for kind in _KINDS
         for form in _FORMS
@@ -43,6 +46,12 @@ def _tasks(settings: Settings) -> list[Task]:
         for n_rows, n_logits in settings["sizes" if form == "mean" else "some_sizes"]
         if form != "planes" or not ("binary" in kind or place == "training step")
     ]
+    steps: list[Task] = [
+        {"kind": "classes", "form": "mean", "place": place, "n_rows": n_rows, "n_logits": n_logits}
+        for place in _NETWORKS
+        for n_rows, n_logits in settings["network_sizes"]
+    ]
+    return losses + steps
 
 
 def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
@@ -58,8 +67,13 @@ def _run(settings: Settings, task: Task, seed: int) -> list[Record]:
     if "compiled" in str(task["place"]):
         torch.compiler.reset()  # which compiles a function for eight kinds of arguments, then calls it as it is
         losses = {name: torch.compile(loss) for name, loss in losses.items()}
-    n_inputs = settings["n_inputs"] if task["place"] == "training step" else None
-    steps = {name: _step(loss, logits, target, n_inputs, seed) for name, loss in losses.items()}
+    if "step" in str(task["place"]):
+        steps = {
+            name: _training_step(loss, target, str(task["place"]), n_logits, settings["n_inputs"], seed)
+            for name, loss in losses.items()
+        }
+    else:
+        steps = {name: _alone(loss, logits, target) for name, loss in losses.items()}
     seconds = quiet_times(steps, settings["seconds"])
     own, reference = (1e6 * seconds[name] for name in ("own", "reference"))
     return [
@@ -99,22 +113,26 @@ def _reference(binary: bool, options: dict[str, Any]) -> Callable[..., Tensor]:
     return nn.BCEWithLogitsLoss(**options) if binary else nn.CrossEntropyLoss(**options)
 
 
-def _step(
-    loss: Callable[..., Tensor], logits: Tensor, target: Tensor, n_inputs: int | None, seed: int
+def _alone(loss: Callable[..., Tensor], logits: Tensor, target: Tensor) -> Callable[[], None]:
+    """Forward and backward of the loss."""
+    own = logits.clone().requires_grad_()
+
+    def alone() -> None:
+        own.grad = None
+        _mean(loss(own, target)).backward()
+
+    return alone
+
+
+def _training_step(
+    loss: Callable[..., Tensor], target: Tensor, place: str, n_logits: int, n_inputs: int, seed: int
 ) -> Callable[[], None]:
-    """Forward and backward of the loss alone, or a step of Adam for a network with one hidden layer."""
-    if n_inputs is None:
-        own = logits.clone().requires_grad_()
-
-        def alone() -> None:
-            own.grad = None
-            _mean(loss(own, target)).backward()
-
-        return alone
-    inputs = torch.randn(len(target), n_inputs, generator=torch.Generator().manual_seed(seed))
+    """A step of Adam for a network."""
+    shape = (1, 28, 28) if place in _NETWORKS else (n_inputs,)
+    inputs = torch.randn(len(target), *shape, generator=torch.Generator().manual_seed(seed))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = nn.Sequential(nn.Linear(n_inputs, n_inputs), nn.ReLU(), nn.Linear(n_inputs, logits.shape[1]))
+        network = _network(place, n_logits, n_inputs)
     optimiser = torch.optim.Adam(network.parameters(), lr=1e-4)
 
     def train() -> None:
@@ -123,6 +141,17 @@ def _step(
         optimiser.step()
 
     return train
+
+
+def _network(place: str, n_logits: int, n_inputs: int) -> nn.Module:
+    if place == "MLP step":
+        hidden = [nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU()]
+        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(256, n_logits))
+    if place == "CNN step":
+        convolutions = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        convolutions += [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(32 * 49, n_logits))
+    return nn.Sequential(nn.Linear(n_inputs, n_inputs), nn.ReLU(), nn.Linear(n_inputs, n_logits))
 
 
 def _mean(losses: Tensor) -> Tensor:
@@ -165,15 +194,28 @@ def _draw(records: list[Record], folder: Path) -> None:
 
 
 _SIZES = [[64, 10], [128, 10], [512, 10], [128, 100], [512, 100], [512, 1000], [4096, 1000]]
-_SOME_SIZES = [[64, 10], [512, 10], [512, 100], [4096, 1000]]
+_PRESET = {
+    "sizes": _SIZES,
+    "some_sizes": [[64, 10], [512, 10], [512, 100], [4096, 1000]],
+    "network_sizes": [[128, 10], [128, 1000]],
+    "n_inputs": 256,
+    "compiles": True,
+}
 register(
     Experiment(
         name="loss-speed",
         title="Losses in place of cross-entropy beside torch's own: time of forward and backward",
         presets={
-            "smoke": {"sizes": [[16, 3]], "some_sizes": [[16, 3]], "n_inputs": 8, "seconds": 0.01, "compiles": False},
-            "laptop": {"sizes": _SIZES, "some_sizes": _SOME_SIZES, "n_inputs": 256, "seconds": 2.0, "compiles": True},
-            "paper": {"sizes": _SIZES, "some_sizes": _SOME_SIZES, "n_inputs": 256, "seconds": 60.0, "compiles": True},
+            "smoke": {
+                "sizes": [[16, 3]],
+                "some_sizes": [[16, 3]],
+                "network_sizes": [[16, 3]],
+                "n_inputs": 8,
+                "seconds": 0.01,
+                "compiles": False,
+            },
+            "laptop": _PRESET | {"seconds": 1.0},
+            "paper": _PRESET | {"seconds": 60.0},
         },
         tasks=_tasks,
         run=_run,
