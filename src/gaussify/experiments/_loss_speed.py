@@ -43,8 +43,9 @@ def _tasks(settings: Settings) -> list[Task]:
         for kind in _KINDS
         for form in _FORMS
         for place in places
-        for n_rows, n_logits in settings["sizes" if form == "mean" else "some_sizes"]
+        for n_rows, n_logits in settings["sizes" if form == "mean" and "compiled" not in place else "some_sizes"]
         if form != "planes" or not ("binary" in kind or place == "training step")
+        if form in ("mean", "rows") or "compiled" not in place
     ]
     steps: list[Task] = [
         {"kind": "classes", "form": "mean", "place": place, "n_rows": n_rows, "n_logits": n_logits}
@@ -197,7 +198,7 @@ _SIZES = [[64, 10], [128, 10], [512, 10], [128, 100], [512, 100], [512, 1000], [
 _PRESET = {
     "sizes": _SIZES,
     "some_sizes": [[64, 10], [512, 10], [512, 100], [4096, 1000]],
-    "network_sizes": [[128, 10], [128, 1000]],
+    "network_sizes": [[256, 10], [256, 1000]],
     "n_inputs": 256,
     "compiles": True,
 }

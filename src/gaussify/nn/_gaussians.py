@@ -74,7 +74,7 @@ class LabelGaussians(NamedTuple):
     @property
     def are_vectors(self) -> bool:
         """Whether there is a number for each class."""
-        return any(isinstance(part, Tensor) and part.ndim for part in self)
+        return any([isinstance(part, Tensor) and part.ndim > 0 for part in self])
 
     def of_logits(self, labels: Int64[Tensor, "n ..."], logits: Float[Tensor, "n c ..."]) -> tuple[Tensor, Tensor]:
         """Return mean and variance for each logit. ``torch.compile`` makes one operation of this and what follows."""
@@ -186,7 +186,7 @@ def is_learnt(*parts: Number) -> bool:
     >>> is_learnt(0.1, torch.ones(3))
     False
     """
-    return any(isinstance(part, Tensor) and part.requires_grad for part in parts)
+    return any([isinstance(part, Tensor) and part.requires_grad for part in parts])
 
 
 def is_constant(function: Callable[..., _Result]) -> Callable[..., _Result]:

@@ -39,8 +39,10 @@ def label_losses(
     tensor([3.8379])
     """
     other_mean, other_variance, own_mean, own_variance = gaussians
-    unit = 1.0
-    if isinstance(other_variance, float) and _SQUARES[0] < other_variance < _SQUARES[1]:  # spares a pass over all logits
+    unit, are_vectors = 1.0, gaussians.are_vectors
+    if (
+        isinstance(other_variance, float) and _SQUARES[0] < other_variance < _SQUARES[1]
+    ):  # spares a pass over all logits
         unit, other_variance, own_variance = other_variance, 1.0, own_variance / other_variance
 
     def expression(logits: Tensor, labels: Tensor) -> Tensor:
@@ -50,17 +52,18 @@ def label_losses(
 
     def with_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         # all logits as if of another class, then the own ones in their places
-        at = labels.unsqueeze(1)
-        own_root = of_labels(own_variance**-0.5, at)
-        own = logits.gather(1, at).sub_(of_labels(own_mean, at)).mul_(own_root)
-        scaled = logits - along_classes(other_mean, logits)
-        other_root = along_classes(other_variance**-0.5, logits)
+        at, means, roots = labels.unsqueeze(1), (own_mean, other_mean), (own_variance**-0.5, other_variance**-0.5)
+        if are_vectors:
+            means = of_labels(means[0], at), along_classes(means[1], logits)
+            roots = of_labels(roots[0], at), along_classes(roots[1], logits)
+        own = logits.gather(1, at).sub_(means[0]).mul_(roots[0])
+        scaled = logits - means[1]
         if unit == 1.0:
-            scaled.mul_(other_root)
+            scaled.mul_(roots[1])
         norms = vector_norm(scaled.scatter_(1, at, own), dim=1)  # by rows: one sum of all would lose digits
         if unit == 1.0:
-            scaled.mul_(other_root)
-        slope = scaled.scatter_(1, at, own.mul_(own_root))
+            scaled.mul_(roots[1])
+        slope = scaled.scatter_(1, at, own.mul_(roots[0]))
         squares = norms.square_()
         return squares if divisor is None else squares.sum(), slope
 

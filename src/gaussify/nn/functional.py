@@ -123,7 +123,8 @@ def matched_cross_entropy(
         losses = _count_losses(logits, counts, chosen, alpha, variance, weight, how, owner=owner)
     else:
         labels = _labels(target, logits, owner=owner)
-        gaussians = LabelGaussians.of(chosen, alpha, n_classes, smoothing, variance)
+        make = _fixed_gaussians if isinstance(alpha, float) and isinstance(variance, float) else LabelGaussians.of
+        gaussians = make(chosen, alpha, n_classes, smoothing, variance)
         losses = _label_losses(logits, labels, gaussians, weight, smoothing, ignore_index, how, owner=owner)
     return losses.squeeze(0) if input.ndim == 1 and losses.ndim else losses
 
@@ -218,6 +219,9 @@ def _class_options(
 def _binary_options(method: str, reduction: str, *, owner: str) -> tuple[LikelihoodMethod, Reduction]:
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
     return chosen, check_option(reduction, Reduction, name="reduction", owner=owner)
+
+
+_fixed_gaussians = remembered(LabelGaussians.of)
 
 
 def _label_losses(
