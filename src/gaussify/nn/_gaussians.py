@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, wraps
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast, overload
 
 import torch
 from jaxtyping import Float, Int64
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Beta
 
 from gaussify.likelihoods import LikelihoodMethod, LogisticLikelihood, SoftmaxLikelihood
-from gaussify.matching import match
+from gaussify.matching import MatchMethod, match
 from gaussify.matching._gamma import match_log_gamma
 
 try:  # torch.compiler.disable would import all of torch's compiler at once, for seconds; this does when it is called
@@ -91,6 +91,11 @@ class LabelGaussians(NamedTuple):
         total = other.sum() if isinstance(other, Tensor) and other.ndim else n_classes * other
         return total + of_labels(own - other, labels)
 
+    def row_normaliser(self, n_classes: int) -> float:
+        """Return the same, where there are two pairs of numbers."""
+        other, own = half_log(float(self.other_variance)), half_log(float(self.own_variance))
+        return (n_classes - 1) * other + own
+
 
 class BinaryGaussians(NamedTuple):
     """What the labels 0 and 1 give the logit of class 1.
@@ -165,6 +170,10 @@ def of_labels(part: Number, labels: Int64[Tensor, "..."]) -> Number:
     return part[labels] if isinstance(part, Tensor) and part.ndim else part
 
 
+@overload
+def half_log(variance: float) -> float: ...
+@overload
+def half_log(variance: Tensor) -> Tensor: ...
 def half_log(variance: Number) -> Number:
     r"""Return :math:`\tfrac12\log 2\pi v`.
 
@@ -274,7 +283,8 @@ def _fixed_softmax_table(alpha_eps: float, label_smoothing: float, n_classes: fl
     """Mean and variance of any class but the label's, and of the label's, by the likelihood of two classes."""
     with without_modes(), torch.device("cpu"):
         counts = torch.tensor(_smoothed_counts(label_smoothing, n_classes), dtype=torch.float64)
-        mean, variance = SoftmaxLikelihood(2, alpha_eps, method).encode(counts.unsqueeze(1).expand(2, 2))
+        likelihood = SoftmaxLikelihood(2, alpha_eps, LikelihoodMethod(method))
+        mean, variance = likelihood.encode(counts.unsqueeze(1).expand(2, 2))
         return mean[0, 0].item(), variance[0, 0].item(), mean[1, 0].item(), variance[1, 0].item()
 
 
@@ -283,12 +293,12 @@ def _fixed_logistic_table(alpha_eps: float, beta_eps: float, method: str) -> tup
     """Mean and variance of label 0, and of label 1."""
     with without_modes(), torch.device("cpu"):
         alpha, beta = torch.tensor([alpha_eps, beta_eps], dtype=torch.float64)
-        mean, variance = LogisticLikelihood(alpha, beta, method).target_table()
+        mean, variance = LogisticLikelihood(alpha, beta, LikelihoodMethod(method)).target_table()
         return mean[0].item(), variance[0].item(), mean[1].item(), variance[1].item()
 
 
 def _match_beta(alpha: Tensor, beta: Tensor, method: str) -> tuple[Tensor, Tensor]:
-    matched = match(Beta(alpha, beta, validate_args=False), method)
+    matched = match(Beta(alpha, beta, validate_args=False), MatchMethod(method))
     return matched.mean, matched.variance
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -176,7 +176,8 @@ class MatchedBCEWithLogitsLoss(nn.Module):
     ) -> None:
         super().__init__()
         owner = type(self).__name__
-        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS).value
+        chosen = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
+        self.method = cast(BetaMethodName, chosen.value)
         for name, value in (("alpha_eps", alpha_eps), ("beta_eps", beta_eps), ("label_variance", label_variance)):
             if not (name == "beta_eps" and value is None):
                 as_concentration(value, name=name, owner=owner)

@@ -23,14 +23,25 @@ _SQUARES = (1e-10, 1e10)  # variances for which squares of residuals stay within
 _LOG_2_PI = math.log(2.0 * math.pi)
 
 
+class Forms(NamedTuple):
+    """The two forms of a loss, which is ``factor`` times what they return, plus ``constant``, all over ``divisor``."""
+
+    expression: Callable[[Tensor, Tensor], Tensor]
+    with_slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # and half the derivative of what they return
+    factor: float
+    constant: Number = 0.0
+    divisor: int = 1
+
+    @property
+    def share(self) -> float:
+        """One over the divisor; no rows have no mean."""
+        return 1.0 / self.divisor if self.divisor else math.nan
+
+
 def label_losses(
-    logits: Float[Tensor, "n c ..."],
-    labels: Int64[Tensor, "n ..."],
-    gaussians: LabelGaussians,
-    *,
-    divisor: int | None = None,
-) -> Float[Tensor, "*m"]:
-    """Return the loss of each row for class indices, or the sum of all over ``divisor``.
+    logits: Float[Tensor, "n c ..."], labels: Int64[Tensor, "n ..."], gaussians: LabelGaussians
+) -> Float[Tensor, "n ..."]:
+    """Return the loss of each row for class indices.
 
     Examples
     --------
@@ -38,12 +49,26 @@ def label_losses(
     >>> label_losses(torch.tensor([[3.0, 0.0]]), torch.tensor([0]), gaussians)  # 2 + log(2 pi)
     tensor([3.8379])
     """
+    losses = differentiated(logits, labels, label_forms(gaussians), gaussians)
+    return losses + gaussians.normaliser(labels, logits.shape[1])
+
+
+def label_forms(gaussians: LabelGaussians, *, divisor: int | None = None, constant: float = 0.0) -> Forms:
+    """Return the two forms of the squares of each row for class indices, or of the sum of all over ``divisor``.
+
+    Examples
+    --------
+    >>> gaussians = LabelGaussians(other_mean=0.0, other_variance=1.0, own_mean=1.0, own_variance=1.0)
+    >>> label_forms(gaussians).expression(torch.tensor([[3.0, 0.0]]), torch.tensor([0]))
+    tensor([4.])
+    """
     other_mean, other_variance, own_mean, own_variance = gaussians
     unit, are_vectors = 1.0, gaussians.are_vectors
     if (
         isinstance(other_variance, float) and _SQUARES[0] < other_variance < _SQUARES[1]
     ):  # spares a pass over all logits
         unit, other_variance, own_variance = other_variance, 1.0, own_variance / other_variance
+    own_root, other_root = own_variance**-0.5, other_variance**-0.5
 
     def expression(logits: Tensor, labels: Tensor) -> Tensor:
         mean, variance = gaussians.of_logits(labels, logits)
@@ -52,27 +77,21 @@ def label_losses(
 
     def with_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         # all logits as if of another class, then the own ones in their places
-        at, means, roots = labels.unsqueeze(1), (own_mean, other_mean), (own_variance**-0.5, other_variance**-0.5)
+        at, means, roots = labels.unsqueeze(1), (own_mean, other_mean), (own_root, other_root)
         if are_vectors:
-            means = of_labels(means[0], at), along_classes(means[1], logits)
-            roots = of_labels(roots[0], at), along_classes(roots[1], logits)
+            means = of_labels(own_mean, at), along_classes(other_mean, logits)
+            roots = of_labels(own_root, at), along_classes(other_root, logits)
         own = logits.gather(1, at).sub_(means[0]).mul_(roots[0])
         scaled = logits - means[1]
         if unit == 1.0:
             scaled.mul_(roots[1])
-        norms = vector_norm(scaled.scatter_(1, at, own), dim=1)  # by rows: one sum of all would lose digits
+        squares = vector_norm(scaled.scatter_(1, at, own), dim=1).square_()
         if unit == 1.0:
             scaled.mul_(roots[1])
         slope = scaled.scatter_(1, at, own.mul_(roots[0]))
-        squares = norms.square_()
         return squares if divisor is None else squares.sum(), slope
 
-    normaliser = gaussians.normaliser(labels, logits.shape[1])
-    forms = _Forms(expression, with_slope, 0.5 / unit)
-    if divisor is None:
-        return _differentiated(logits, labels, forms, gaussians) + normaliser
-    forms = forms._replace(constant=normaliser * labels.numel(), divisor=divisor)
-    return _differentiated(logits, labels, forms, gaussians)
+    return Forms(expression, with_slope, 0.5 / unit, constant, 1 if divisor is None else divisor)
 
 
 def density_losses(
@@ -123,40 +142,32 @@ def density_losses(
             parts.append(rows_with_slope(logits[rows], target[rows], out=slopes[rows])[0])
         return torch.stack(parts).sum() if is_total else torch.cat(parts), slopes
 
-    forms = _Forms(expression, with_slope, 0.5, divisor=1 if divisor is None else divisor)
-    return _differentiated(logits, target, forms, learnt)
+    forms = Forms(expression, with_slope, 0.5, divisor=1 if divisor is None else divisor)
+    return differentiated(logits, target, forms, learnt)
 
 
-class _Forms(NamedTuple):
-    """The two forms of a loss, which is ``factor`` times what they return, plus ``constant``, all over ``divisor``."""
+def differentiated(logits: Tensor, target: Tensor, forms: Forms, learnt: Iterable[Number] = ()) -> Tensor:
+    """Return the loss by whichever of the two forms may be used.
 
-    expression: Callable[[Tensor, Tensor], Tensor]
-    with_slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # and half the derivative of what they return
-    factor: float
-    constant: Number = 0.0
-    divisor: int = 1
-
-    @property
-    def share(self) -> float:
-        """One over the divisor; no rows have no mean."""
-        return 1.0 / self.divisor if self.divisor else math.nan
-
-
-def _differentiated(logits: Tensor, target: Tensor, forms: _Forms, learnt: Iterable[Number]) -> Tensor:
-    """The loss by whichever of the two forms may be used."""
+    Examples
+    --------
+    >>> gaussians = LabelGaussians(other_mean=0.0, other_variance=1.0, own_mean=1.0, own_variance=1.0)
+    >>> differentiated(torch.tensor([[3.0, 0.0]]), torch.tensor([0]), label_forms(gaussians))
+    tensor([2.])
+    """
     if not (target.requires_grad or torch.compiler.is_compiling() or is_learnt(*learnt)):
         try:
-            return _KnownSlope.apply(logits, target, forms)
+            return KnownSlope.apply(logits, target, forms)
         except RuntimeError:  # within torch.func, in forward mode, for targets made in inference mode
             pass
     return (forms.expression(logits, target) * forms.factor + forms.constant) / forms.divisor
 
 
-class _KnownSlope(Function):
+class KnownSlope(Function):
     """A loss whose derivative by the logits comes with it; further derivatives are those of the expression."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, forms: _Forms) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, target: Tensor, forms: Forms) -> Tensor:
         loss, slope = forms.with_slope(logits, target)
         ctx.save_for_backward(logits, target, slope)
         ctx.forms = forms

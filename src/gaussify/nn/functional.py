@@ -36,7 +36,7 @@ from gaussify.nn._gaussians import (
     logit_beta_gaussian,
     remembered,
 )
-from gaussify.nn._squares import density_losses, label_losses
+from gaussify.nn._squares import Forms, KnownSlope, density_losses, label_forms, label_losses
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
 
@@ -107,6 +107,10 @@ def matched_cross_entropy(
     >>> matched_cross_entropy(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), method="laplace")
     tensor(10.3916)
     """
+    if weight is None and type(alpha_eps) is type(label_smoothing) is type(label_variance) is float:
+        loss = _plain_loss(input, target, alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance)
+        if loss is not None:
+            return loss
     owner = "matched_cross_entropy"
     check_tensors(owner, input=input, target=target, weight=weight)
     chosen, how, smoothing = _class_options(method, reduction, ignore_index, label_smoothing, owner=owner)
@@ -123,8 +127,7 @@ def matched_cross_entropy(
         losses = _count_losses(logits, counts, chosen, alpha, variance, weight, how, owner=owner)
     else:
         labels = _labels(target, logits, owner=owner)
-        make = _fixed_gaussians if isinstance(alpha, float) and isinstance(variance, float) else LabelGaussians.of
-        gaussians = make(chosen, alpha, n_classes, smoothing, variance)
+        gaussians = LabelGaussians.of(chosen, alpha, n_classes, smoothing, variance)
         losses = _label_losses(logits, labels, gaussians, weight, smoothing, ignore_index, how, owner=owner)
     return losses.squeeze(0) if input.ndim == 1 and losses.ndim else losses
 
@@ -205,7 +208,61 @@ def matched_binary_cross_entropy_with_logits(
     return _reduced(losses, how)
 
 
+def _plain_loss(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
+    """The loss of class indices in the usual case; None in others, which have to be looked at closer.
+
+    Whatever is the same for all batches of one shape is worked out once: small networks have no time for more.
+    """
+    if is_compiling() or not (isinstance(input, Tensor) and isinstance(target, Tensor) and input.is_cpu):
+        return None
+    forms = _plain_forms(input.shape, input.dtype, target.shape, target.dtype, *options)
+    if forms is None:
+        return None
+    try:
+        return KnownSlope.apply(input, target, forms)
+    except RuntimeError:  # of labels that are no classes, within torch.func, in forward mode
+        return None
+
+
 @remembered
+def _plain_forms(
+    shape: torch.Size,
+    dtype: torch.dtype,
+    target_shape: torch.Size,
+    target_dtype: torch.dtype,
+    alpha_eps: float,
+    method: str,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    label_variance: float,
+) -> Forms | None:
+    is_usual = (
+        len(shape) > 1
+        and shape[1] > 1
+        and dtype in (torch.float32, torch.float64)
+        and (*shape[:1], *shape[2:]) == target_shape
+        and target_dtype is torch.int64
+        and method in _METHODS
+        and isinstance(ignore_index, int)
+        and not 0 <= ignore_index < shape[1]  # others are refused where own logits are gathered
+        and reduction in _REDUCTIONS
+        and 0.0 <= label_smoothing <= 1.0
+        and 0.0 < min(alpha_eps, label_variance) <= max(alpha_eps, label_variance) < math.inf
+    )
+    if not is_usual:
+        return None
+    gaussians = LabelGaussians.of(LikelihoodMethod(method), alpha_eps, shape[1], label_smoothing, label_variance)
+    normaliser, n_rows = gaussians.row_normaliser(shape[1]), target_shape.numel()
+    if reduction == Reduction.NONE:
+        return label_forms(gaussians, constant=normaliser)
+    divisor = n_rows if reduction == Reduction.MEAN else 1
+    return label_forms(gaussians, divisor=divisor, constant=normaliser * n_rows)
+
+
+_METHODS, _REDUCTIONS = tuple(LikelihoodMethod), tuple(Reduction)
+
+
 def _class_options(
     method: str, reduction: str, ignore_index: Any, label_smoothing: Any, *, owner: str
 ) -> tuple[LikelihoodMethod, Reduction, float]:
@@ -219,9 +276,6 @@ def _class_options(
 def _binary_options(method: str, reduction: str, *, owner: str) -> tuple[LikelihoodMethod, Reduction]:
     chosen = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
     return chosen, check_option(reduction, Reduction, name="reduction", owner=owner)
-
-
-_fixed_gaussians = remembered(LabelGaussians.of)
 
 
 def _label_losses(
@@ -243,8 +297,6 @@ def _label_losses(
         is_kept = labels != ignore_index
         is_class = (labels >= 0) & (labels < n_classes)
         labels = _refused(labels, is_kept, is_class, n_classes, owner=owner)
-    if weight is None and is_kept is None and not gaussians.are_vectors:
-        return label_losses(logits, labels, gaussians, divisor=_divisor(how, labels.numel()))
     losses = label_losses(logits, labels, gaussians)
     count = is_kept  # of which the mean is, or None: all rows
     if weight is not None:
