@@ -263,6 +263,7 @@ def _plain_forms(
 _METHODS, _REDUCTIONS = tuple(LikelihoodMethod), tuple(Reduction)
 
 
+@remembered
 def _class_options(
     method: str, reduction: str, ignore_index: Any, label_smoothing: Any, *, owner: str
 ) -> tuple[LikelihoodMethod, Reduction, float]:
