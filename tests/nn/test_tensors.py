@@ -234,6 +234,38 @@ def test_forward_mode_agrees_with_backward(kind, form):
     assert_close(tangent, (gradient * direction).sum(), **EXACT)
 
 
+# torch has no forward mode for zeta, which "moment" needs, nor for the Newton steps of a variational Beta
+@pairs_first(kind=KINDS[:4], method=["laplace", "variational", "moment-ori"], n_numbers=[1, 4])
+def test_derivatives_by_concentrations_agree_in_every_mode(kind, method, n_numbers):
+    logits, y = random(6, 4), targets(kind)
+    eps = torch.linspace(0.3, 0.9, n_numbers, dtype=torch.float64).squeeze()
+
+    def loss(eps: Tensor) -> Tensor:
+        return loss_of(kind, alpha_eps=eps, method=method)(logits, y)
+
+    expected = with_gradient(loss, eps)[1]
+    with torch.autograd.forward_ad.dual_level():
+        tangent = torch.autograd.forward_ad.unpack_dual(
+            loss(torch.autograd.forward_ad.make_dual(eps, torch.ones_like(eps)))
+        ).tangent
+    assert_close(tangent, expected.sum(), **EXACT)
+    assert_close(torch.func.grad(loss)(eps), expected, **EXACT)
+    if "binary" not in kind:
+        assert_close(
+            torch.vmap(loss)(torch.stack([eps, 2.0 * eps])), torch.stack([loss(eps), loss(2.0 * eps)]), **EXACT
+        )
+
+
+@pytest.mark.parametrize("method", ["laplace", "gauss"])
+def test_derivatives_by_binary_labels_agree_in_forward_mode(method):
+    logits, y = random(6, 4), targets("soft binary")
+    expected = with_gradient(lambda y: loss_of("binary", method=method)(logits, y), y)[1]
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(y, torch.ones_like(y))
+        tangent = torch.autograd.forward_ad.unpack_dual(loss_of("binary", method=method)(logits, dual)).tangent
+    assert_close(tangent, expected.sum(), **EXACT)
+
+
 # --- weights -----------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from gaussify.likelihoods import LikelihoodMethod
-from gaussify.nn._gaussians import Gaussians, is_constant, logit_beta_gaussian, without_modes
+from gaussify.nn._gaussians import Gaussians, compile_time, logit_beta_gaussian, without_modes
 
 
 class Layout(NamedTuple):
@@ -81,7 +81,7 @@ def beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtyp
     return _constant_curve(alpha_eps.hex(), beta_eps.hex(), method.value, dtype)
 
 
-@is_constant
+@compile_time
 def _constant_curve(alpha_eps: str, beta_eps: str, method: str, dtype: torch.dtype) -> BetaCurve:
     start, coefficients = _fit(float.fromhex(alpha_eps), float.fromhex(beta_eps), LikelihoodMethod(method), dtype)
     return BetaCurve(*start, torch.from_numpy(coefficients))

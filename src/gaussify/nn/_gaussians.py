@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.distributions import Beta
 
+from gaussify._numerics._special import is_constant
 from gaussify.likelihoods import LikelihoodMethod, LogisticLikelihood, SoftmaxLikelihood
 from gaussify.matching import MatchMethod, match
 from gaussify.matching._gamma import match_log_gamma
@@ -195,10 +196,10 @@ def is_learnt(*parts: Number) -> bool:
     >>> is_learnt(0.1, torch.ones(3))
     False
     """
-    return any([isinstance(part, Tensor) and part.requires_grad for part in parts])
+    return not is_constant(*[part for part in parts if isinstance(part, Tensor)])
 
 
-def is_constant(function: Callable[..., _Result]) -> Callable[..., _Result]:
+def compile_time(function: Callable[..., _Result]) -> Callable[..., _Result]:
     """Return a function that ``torch.compile`` calls once, while it traces, keeping what the function returns.
 
     Its arguments must be constants, too. A compiler takes the digits of a number (``hex``) for one, not the number.
@@ -268,12 +269,12 @@ def _smoothed_counts(label_smoothing: float, n_classes: int | float) -> tuple[fl
     return spread, 1.0 - label_smoothing + spread
 
 
-@is_constant
+@compile_time
 def _softmax_table(alpha_eps: str, label_smoothing: str, n_classes: str, method: str) -> tuple[float, ...]:
     return _fixed_softmax_table(*map(float.fromhex, (alpha_eps, label_smoothing, n_classes)), method)
 
 
-@is_constant
+@compile_time
 def _logistic_table(alpha_eps: str, beta_eps: str, method: str) -> tuple[float, ...]:
     return _fixed_logistic_table(*map(float.fromhex, (alpha_eps, beta_eps)), method)
 

@@ -33,6 +33,7 @@ from gaussify.nn._gaussians import (
     Number,
     along_classes,
     count_gaussians,
+    is_learnt,
     logit_beta_gaussian,
     remembered,
 )
@@ -156,8 +157,7 @@ def matched_binary_cross_entropy_with_logits(
     input : Tensor
         Logits of any shape. Those of half precision are taken to float32, as is then the loss.
     target : Tensor
-        Labels from 0 to 1, of the same shape: numbers, or integers and booleans. Derivatives by them are those of
-        ``backward``; forward mode takes 0 and 1 for all there is, and is wrong by them.
+        Labels from 0 to 1, of the same shape: numbers, or integers and booleans.
     weight : Tensor, optional
         Factor on each loss; broadcast.
     pos_weight : Tensor, optional
@@ -354,7 +354,7 @@ def _binary_gaussians(
         return Gaussians(labels, label_variance, _log(label_variance))
     if are_hard:
         return BinaryGaussians.of(method, alpha_eps, beta_eps).of_hard(labels)
-    if isinstance(alpha_eps, float) and isinstance(beta_eps, float) and not labels.requires_grad:
+    if isinstance(alpha_eps, float) and isinstance(beta_eps, float) and not is_learnt(labels):
         return beta_curve(alpha_eps, beta_eps, method, labels.dtype).of_labels(labels)
     mean, variance = logit_beta_gaussian(alpha_eps + labels, beta_eps + (1.0 - labels), method)
     return Gaussians(mean, variance, variance.log())
@@ -380,7 +380,7 @@ def _are_hard(target: Tensor, labels: Tensor) -> bool:
     if is_compiling():
         return not target.is_floating_point()
     with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
-        return not labels.requires_grad and torch.equal(labels * labels, labels)
+        return not is_learnt(labels) and torch.equal(labels * labels, labels)
     return False
 
 
@@ -480,10 +480,17 @@ def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Se
         value = float(value)
     if type(value) is float and 0.0 < value < math.inf:  # which needs no tensor to be checked
         return value
-    if is_compiling() and isinstance(value, Tensor) and value.shape in ((), *((size,) for size in sizes)):
-        return value.to(like)  # whose values cannot be looked at
-    checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
-    if not (checked.ndim or checked.requires_grad):
+    cannot_be_read = is_compiling()
+    if not cannot_be_read:
+        try:
+            checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
+        except RuntimeError:  # within torch.vmap
+            cannot_be_read = True
+    if cannot_be_read:
+        if isinstance(value, Tensor) and value.shape in ((), *((size,) for size in sizes)):
+            return value.to(like)
+        checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
+    if not (checked.ndim or is_learnt(checked)):
         with suppress(RuntimeError):  # within torch.vmap, or without memory
             return checked.item()
     return checked.to(like)
