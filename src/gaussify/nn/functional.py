@@ -216,11 +216,11 @@ def _plain_loss(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
     if is_compiling() or not (isinstance(input, Tensor) and isinstance(target, Tensor) and input.is_cpu):
         return None
     forms = _plain_forms(input.shape, input.dtype, target.shape, target.dtype, *options)
-    if forms is None:
+    if forms is None or not _are_classes(target, input.shape[1]):
         return None
     try:
         return KnownSlope.apply(input, target, forms)
-    except RuntimeError:  # of labels that are no classes, within torch.func, in forward mode
+    except RuntimeError:  # within torch.func, in forward mode, for labels made in inference mode
         return None
 
 
@@ -245,7 +245,7 @@ def _plain_forms(
         and target_dtype is torch.int64
         and method in _METHODS
         and isinstance(ignore_index, int)
-        and not 0 <= ignore_index < shape[1]  # others are refused where own logits are gathered
+        and not 0 <= ignore_index < shape[1]
         and reduction in _REDUCTIONS
         and 0.0 <= label_smoothing <= 1.0
         and 0.0 < min(alpha_eps, label_variance) <= max(alpha_eps, label_variance) < math.inf
