@@ -81,24 +81,26 @@ def matched_cross_entropy(
     Parameters
     ----------
     input : Tensor of shape (c,), (n, c) or (n, c, ...)
-        Logits. Those of half precision are taken to float32, as is then the loss.
+        Logits. The loss of logits in half precision is computed in float32, and has this dtype.
     target : Tensor
-        Class indices of shape (), (n,) or (n, ...), or probabilities (or counts) of the shape of ``input``.
+        Class indices of shape (), (n,) or (n, ...), or probabilities or counts of the shape of ``input``.
     weight : Tensor of shape (c,), optional
-        Factor on the loss of a row for each class; of probabilities, the sum of each times its factor, as in torch.
+        Factor of each class. It multiplies the loss of a row with this class index. A row of probabilities has the
+        mean factor of its probabilities, as in torch.
     alpha_eps : float or Tensor of shape () or (c,)
-        Concentration behind each class. Derivatives flow to a tensor, but the loss alone is a bad guide to it: it is a
-        density of logits, which grows without bound as ``alpha_eps`` does.
+        Concentration of the prior: the small count that every class has before the label is seen. Gradients flow to a
+        tensor, but the loss alone cannot choose it, because the density of the logits grows without bound with it.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
-        See :class:`~gaussify.likelihoods.LikelihoodMethod`; ``"gauss"`` is least squares on one-hot labels.
+        How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"gauss"`` is least squares
+        on one-hot labels.
     ignore_index : int
-        Class index whose rows do not count.
+        Class index of rows that are left out.
     reduction : {"mean", "sum", "none"}
-        As torch's: the mean of class indices is weighted, that of probabilities is over rows.
+        How the losses of rows are combined. As in torch, the mean for class indices is weighted by class.
     label_smoothing : float
-        Part of each label in [0, 1] that is spread evenly over all classes.
+        Part of each label, from 0 to 1, that is spread evenly over all classes.
     label_variance : float
-        Variance of a label for ``method="gauss"``.
+        Variance of one label for ``method="gauss"``.
 
     Examples
     --------
@@ -155,21 +157,21 @@ def matched_binary_cross_entropy_with_logits(
     Parameters
     ----------
     input : Tensor
-        Logits of any shape. Those of half precision are taken to float32, as is then the loss.
+        Logits of any shape. The loss of logits in half precision is computed in float32, and has this dtype.
     target : Tensor
-        Labels from 0 to 1, of the same shape: numbers, or integers and booleans.
+        Labels from 0 to 1 of the same shape, as floating-point numbers, integers or booleans.
     weight : Tensor, optional
-        Factor on each loss; broadcast.
+        Factor of each loss, which broadcasts to the logits.
     pos_weight : Tensor, optional
-        Factor on the loss of label 1, for each column; broadcast.
+        Factor of the losses of label 1, which broadcasts to the logits.
     alpha_eps, beta_eps : float or Tensor of shape ()
-        Concentrations behind class 1 and class 0; ``beta_eps=None`` takes ``alpha_eps``.
+        Concentrations of the prior for class 1 and class 0. ``beta_eps=None`` takes ``alpha_eps``.
     method : {"variational", "moment", "laplace", "gauss"}
         ``"gauss"`` is least squares on the labels 0 and 1.
     reduction : {"mean", "sum", "none"}
-        As torch's: the mean is not weighted.
+        How the losses are combined. As in torch, the mean is not weighted.
     label_variance : float
-        Variance of a label for ``method="gauss"``.
+        Variance of one label for ``method="gauss"``.
 
     Examples
     --------
@@ -209,9 +211,9 @@ def matched_binary_cross_entropy_with_logits(
 
 
 def _plain_loss(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
-    """The loss of class indices in the usual case; None in others, which have to be looked at closer.
+    """The loss of class indices in the usual case: options are numbers, and all labels are classes. Otherwise None.
 
-    Whatever is the same for all batches of one shape is worked out once: small networks have no time for more.
+    Everything that batches of one shape have in common is worked out once, because small networks have no time for more.
     """
     if is_compiling() or not (isinstance(input, Tensor) and isinstance(target, Tensor) and input.is_cpu):
         return None
