@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place and moved there once they are complete."""
+"""Files that are written completely or not at all: under another name first, and renamed once they are complete."""
 
 import glob
 import os
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import IO
 
 _TOKEN_BYTES = 8
-_SETTLED = 60.0  # seconds, after which a file that is being written has long been locked
+_SETTLED = 60.0  # seconds after which a file that is being written is surely locked
 
 try:
     from fcntl import LOCK_EX, LOCK_NB, flock
-except ImportError:  # Windows, where nobody can remove a file that is open, and folders cannot be held
+except ImportError:  # Windows: open files cannot be removed there, and folders cannot be locked
 
     def _lock(file: IO[bytes] | int) -> None:
         """Nothing is needed."""
@@ -24,19 +24,19 @@ except ImportError:  # Windows, where nobody can remove a file that is open, and
 else:
 
     def _lock(file: IO[bytes] | int) -> None:
-        """Hold a file until it is closed or the process is dead; BlockingIOError if another holds it."""
+        """Lock a file until it is closed or the process ends; BlockingIOError if another process holds it."""
         flock(file, LOCK_EX | LOCK_NB)
 
     def _wait_for(folder: int) -> None:
-        """Hold a folder once nobody else does."""
+        """Lock a folder, after waiting for the process that holds it."""
         flock(folder, LOCK_EX)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Give a file that takes the place of ``path`` once it is complete, and leaves nothing behind otherwise.
+    """Open a new file that replaces ``path`` once it is complete, and is removed if an error occurs.
 
-    A process that is killed cannot clear up; what it has left of this path is removed by the next that writes it.
+    A process that is killed cannot remove its file; the next process that writes this path does so.
 
     Examples
     --------
@@ -60,15 +60,22 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         beside.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename == os.fspath(beside):
-            error.filename = os.fspath(path)  # which is what people know
+            error.filename = os.fspath(path)  # the name that the user gave
         raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, and the folders above it, so that it holds either the old or the new content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(content)
 
 
 @contextmanager
 def only_one(path: Path, *, waits: bool = True) -> Iterator[None]:
-    """Let one process at a time read and replace what is in a folder; others wait until it is done, or dead.
+    """Hold a folder so that one process at a time reads and replaces its files; others wait until it has ended.
 
-    Without waiting, BlockingIOError where another has the folder.
+    Without waiting, BlockingIOError is raised if another process holds the folder.
 
     Examples
     --------
@@ -78,7 +85,7 @@ def only_one(path: Path, *, waits: bool = True) -> Iterator[None]:
     """
     try:
         folder = os.open(path, os.O_RDONLY)
-    except OSError:  # which whoever reads the model explains
+    except OSError:  # reading the folder will explain it
         yield
         return
     try:
@@ -98,7 +105,7 @@ def _hold(folder: int, *, waits: bool) -> None:
 
 
 def _remove_remains(path: Path) -> None:
-    """Remove what processes that are dead have left beside a path: files that nobody holds."""
+    """Remove the files that killed processes left beside a path: those that no process holds."""
     pattern = f".{glob.escape(path.name)}.{'[0-9a-f]' * (2 * _TOKEN_BYTES)}"
     for left in path.parent.glob(pattern):
         with suppress(OSError):

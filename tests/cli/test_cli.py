@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from gaussify import __version__
 from gaussify.cli import _reproduce, app
-from gaussify.experiments import Experiment, _registry, all_experiments, read_records
+from gaussify.experiments import Experiment, all_experiments, read_records
+from gaussify.experiments._lab import _registry
 
 
 def invoke(*arguments):
@@ -83,7 +84,7 @@ def test_steps_can_be_repeated_alone(tmp_path):
         (["densities", "--only", "draw"], "run the experiment first."),
         (
             ["densities", "--only", "draw", "--fresh"],
-            "--fresh starts a run over, which --only draw does not do.",
+            "--fresh starts the run over, but --only draw runs nothing.",
         ),
         (
             ["densities", "--dataset", "mnist"],
@@ -91,7 +92,7 @@ def test_steps_can_be_repeated_alone(tmp_path):
         ),
         (
             ["densities", "--dataset", "mnist", "--only", "summarise"],
-            "--dataset chooses what is run, and --only summarise runs nothing.",
+            "--dataset chooses the tasks to run, but --only summarise runs nothing.",
         ),
     ],
 )

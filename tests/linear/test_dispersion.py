@@ -7,7 +7,7 @@ import pytest
 from scipy.special import softmax
 
 from gaussify import BayesianLogisticRegression
-from gaussify.experiments._posterior_oracle import logistic_posterior_moments
+from gaussify.experiments.benchmarks._posterior_oracle import logistic_posterior_moments
 from linear.test_classifier import DATA, X2, X3, Y2, Y3, data, laplace_targets, new
 from posterior.joint_gaussian import condition_jointly
 from sampled import pairs_first

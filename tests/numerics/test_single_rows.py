@@ -19,7 +19,7 @@ from gaussify._numerics import (
     softplus_moments,
 )
 from gaussify._numerics._softmax_normal import _FEW_ROWS, _ExpectedSoftmax
-from gaussify.experiments._timing import best_times
+from gaussify.experiments._lab._timing import best_times
 
 # Both follow the same steps and differ by rounding: exp and log of numpy and torch by their last digit, sums by their
 # order. The largest difference seen is 1e-15; nodes from an end moved by 0.01 already make one of 1e-8.

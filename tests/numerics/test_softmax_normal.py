@@ -8,7 +8,7 @@ from torch.autograd import gradcheck
 from gaussify._numerics import expected_logsumexp, expected_softmax, expected_softmax_row, softmax_uncertainty
 from gaussify._numerics._softmax_normal import _all_moments, _ExpectedLogsumexp, _ExpectedSoftmax
 from gaussify._numerics._softmax_rule import NARROW_LIMIT, SLENDER_LIMIT
-from gaussify.experiments._timing import best_times
+from gaussify.experiments._lab._timing import best_times
 from oracles import softmax_reference, softmax_tensor_product
 from sampled import one_in
 

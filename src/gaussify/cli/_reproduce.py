@@ -1,4 +1,4 @@
-"""``gaussify list`` and ``gaussify reproduce``: the experiments of the paper."""
+"""``gaussify list`` and ``gaussify reproduce``: the experiments of the paper and the benchmarks."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +12,7 @@ from gaussify.exceptions import InvalidArgumentError
 
 
 class Step(StrEnum):
-    """A step of ``gaussify reproduce`` that can be repeated alone."""
+    """A step of ``gaussify reproduce`` that can be repeated separately."""
 
     RUN = "run"
     DRAW = "draw"
@@ -40,20 +40,24 @@ def list_experiments(as_json: Json = False) -> None:
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="An experiment; 'gaussify list' shows them.")],
+    name: Annotated[str, typer.Argument(help="The name of an experiment; 'gaussify list' prints all names.")],
     preset: Annotated[
-        str, typer.Option(help="How much to run: smoke (seconds), laptop (minutes to hours) or paper (all of it).")
+        str, typer.Option(help="The settings: smoke (seconds), laptop (minutes to hours) or paper (days).")
     ] = "laptop",
-    out: Annotated[Path, typer.Option(help="Results go to OUT/NAME/PRESET.")] = Path("runs"),
-    seed: Annotated[int, typer.Option(help="Seed from which the seed of each task follows.")] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Remove earlier results instead of resuming.")] = False,
-    only: Annotated[Step | None, typer.Option(help="Do this step alone; the others use earlier results.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Run this data set alone; results of others stay.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder for results, which go to OUT/NAME/PRESET.")] = Path("runs"),
+    seed: Annotated[int, typer.Option(help="The seed; the seed of each task follows from it.")] = 0,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Remove earlier results and start over, instead of resuming.")
+    ] = False,
+    only: Annotated[
+        Step | None, typer.Option(help="Do only this step; draw and summarise use earlier results.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Run only this data set; the results of others stay.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment of the paper, draw its figures and print its table.
+    """Run an experiment, draw its figures and print its table.
 
-    A run that was stopped goes on where it ended. Figures and tables are made from results.csv alone.
+    A run that was stopped continues where it ended. Figures and tables are made only from results.csv.
 
     [bold]Examples[/bold]
 
@@ -73,7 +77,7 @@ def reproduce(
 
 
 def _for_people(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Standard errors beside their means, and no column without values; the file has all there is."""
+    """Return the rows with standard errors beside their means, and without empty columns; the file has all columns."""
     known = {name for row in summary for name, value in row.items() if value is not None}
     empty = {name for row in summary for name in row} - known
     errors = {f"{name}_se" for row in summary for name in row if f"{name}_se" in row}
@@ -86,7 +90,7 @@ def _for_people(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class Reproduced(NamedTuple):
-    """What an experiment ends with."""
+    """The results of an experiment: their folder, and the table."""
 
     folder: Path
     summary: list[dict[str, Any]]
@@ -102,13 +106,13 @@ def reproduce_steps(
     only: Step | None = None,
     dataset: str | None = None,
 ) -> Reproduced:
-    """Run, draw and summarise an experiment, or do one of these alone."""
+    """Run, draw and summarise an experiment, or do only one of these steps."""
     from gaussify.experiments import get, load, result_folder, run, write_records
 
     if fresh and only in (Step.DRAW, Step.SUMMARISE):
-        raise InvalidArgumentError(f"--fresh starts a run over, which --only {only} does not do.")
+        raise InvalidArgumentError(f"--fresh starts the run over, but --only {only} runs nothing.")
     if dataset is not None and only in (Step.DRAW, Step.SUMMARISE):
-        raise InvalidArgumentError(f"--dataset chooses what is run, and --only {only} runs nothing.")
+        raise InvalidArgumentError(f"--dataset chooses the tasks to run, but --only {only} runs nothing.")
     experiment = get(name)
     folder = result_folder(experiment, preset, out)
     if only in (None, Step.RUN):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from gaussify._atomic import replacing
+from gaussify._atomic import write_bytes
 from gaussify.exceptions import GaussifyError
 
 Content = TypeVar("Content")
@@ -128,10 +128,3 @@ def damaged(name: str, reason: str) -> DatasetError:
     return DatasetError(
         f"{name} is truncated or not the right file: {reason}; remove it if it was kept, and download it again."
     )
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically, and create the folders above it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write(content)

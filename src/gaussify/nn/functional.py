@@ -213,7 +213,7 @@ def matched_binary_cross_entropy_with_logits(
 def _plain_loss(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
     """The loss of class indices in the usual case: options are numbers, and all labels are classes. Otherwise None.
 
-    Everything that batches of one shape have in common is worked out once, because small networks have no time for more.
+    All that batches of one shape have in common is worked out once, because small networks have no time for more.
     """
     if is_compiling() or not (isinstance(input, Tensor) and isinstance(target, Tensor) and input.is_cpu):
         return None

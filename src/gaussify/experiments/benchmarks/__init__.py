@@ -1,0 +1,19 @@
+"""What compares gaussify with other libraries and models, and what measures its speed: one file for each experiment.
+
+Times are ratios within one run, since seconds depend on the machine. Begin with ``_speed.py``, the shortest.
+"""
+
+from gaussify.experiments.benchmarks import (  # noqa: F401  (each registers its experiment)
+    _active_speed,
+    _digits,
+    _digits_stream,
+    _drift,
+    _gp_speed,
+    _last_layer,
+    _loss_speed,
+    _probabilities,
+    _speed,
+    _updates,
+    _vgp_uci,
+    _vgp_warm_start,
+)

@@ -1,0 +1,219 @@
+"""Active learning beside modAL and scikit-activeml, on the same pool: seconds a label, and labels needed.
+
+- ``step``: the time to choose one row of a large pool by entropy and to learn its label: the best and the mean of
+  several steps, in which the contenders take turns.
+- ``labels``: accuracy on test rows while rows are labelled ten at a time, and how many labels some levels take.
+
+``gaussify`` is Bayesian logistic regression in closed form with default settings, and with diverse batches. ``gaussify,
+top ten`` takes the ten rows of largest entropy, as the others do. ``modAL`` and ``scikit-activeml`` choose by entropy
+with scikit-learn's logistic regression, which starts from its last weights after each label.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gaussify import datasets
+from gaussify._optional import import_optional
+from gaussify.experiments import _lab as lab
+from gaussify.plotting import SERIES_COLOURS, figure_file
+
+
+class _Contender(Protocol):
+    """A pool with some labels, and a model."""
+
+    def step(self, n: int) -> None:
+        """Choose rows and learn their labels."""
+
+    def predict(self, X: NDArray) -> NDArray:
+        """Return classes."""
+
+
+class _Gaussify:
+    """A learner of gaussify."""
+
+    def __init__(self, X: NDArray, y: NDArray, first: NDArray, *, diverse: bool = True) -> None:
+        from gaussify import ActiveLearner, BayesianLogisticRegression
+
+        self._y = y
+        self._learner = ActiveLearner(BayesianLogisticRegression(), X, diverse=diverse)
+        self._learner.teach(first, y[first])
+
+    def step(self, n: int) -> None:
+        rows = self._learner.query(n)
+        self._learner.teach(rows, self._y[rows])
+
+    def predict(self, X: NDArray) -> NDArray:
+        return self._learner.estimator_.predict(X)
+
+
+class _ModAL:
+    """A learner of modAL; its pool keeps its size, so labelled rows are excluded by hand."""
+
+    def __init__(self, X: NDArray, y: NDArray, first: NDArray) -> None:
+        models = import_optional("modAL.models.learners", extra="peers", needed_by="the contender 'modAL'")
+        models.check_X_y = _check_with_its_old_name  # type: ignore[attr-defined]
+        uncertainty = import_optional("modAL.uncertainty", extra="peers", needed_by="the contender 'modAL'")
+        self._X, self._y, self._open = X, y, np.ones(len(X), dtype=bool)
+        self._open[first] = False
+        self._entropy = uncertainty.classifier_entropy
+        self._learner = models.ActiveLearner(_logistic_regression(), X_training=X[first], y_training=y[first])
+
+    def step(self, n: int) -> None:
+        entropy = np.where(self._open, self._entropy(self._learner.estimator, self._X), -np.inf)
+        rows = np.argpartition(entropy, -n)[-n:]
+        self._open[rows] = False
+        self._learner.teach(self._X[rows], self._y[rows])
+
+    def predict(self, X: NDArray) -> NDArray:
+        return self._learner.predict(X)
+
+
+class _ScikitActiveML:
+    """Uncertainty sampling of scikit-activeml, with NaN for missing labels."""
+
+    def __init__(self, X: NDArray, y: NDArray, first: NDArray) -> None:
+        classifier = import_optional("skactiveml.classifier", extra="peers", needed_by="the contender 'skactiveml'")
+        pool = import_optional("skactiveml.pool", extra="peers", needed_by="the contender 'skactiveml'")
+        self._X, self._y, self._known = X, y, np.full(len(y), np.nan)
+        self._known[first] = y[first]
+        self._model = classifier.SklearnClassifier(_logistic_regression(), classes=np.unique(y))
+        self._model.fit(X, self._known)
+        self._strategy = pool.UncertaintySampling(method="entropy", random_state=0)
+
+    def step(self, n: int) -> None:
+        rows = self._strategy.query(X=self._X, y=self._known, clf=self._model, fit_clf=False, batch_size=n)
+        self._known[rows] = self._y[rows]
+        self._model.fit(self._X, self._known)
+
+    def predict(self, X: NDArray) -> NDArray:
+        return self._model.predict(X)
+
+
+_CONTENDERS: dict[str, Callable[..., _Contender]] = {
+    "gaussify": _Gaussify,
+    "gaussify, top ten": partial(_Gaussify, diverse=False),
+    "modAL": _ModAL,
+    "scikit-activeml": _ScikitActiveML,
+}
+
+
+def _check_with_its_old_name(X: Any, y: Any, *, force_all_finite: bool | str = True, **options: Any) -> Any:
+    """Return scikit-learn's check with the option name of the time when modAL was last released."""
+    from sklearn.utils import check_X_y
+
+    return check_X_y(X, y, ensure_all_finite=force_all_finite, **options)
+
+
+def _logistic_regression() -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=3.0, max_iter=1000, warm_start=True)
+
+
+def _tasks(settings: lab.Settings) -> list[lab.Task]:
+    step: lab.Task = {"measurement": "step", "contender": "all", "seed": 0}
+    return [step] + [
+        {"measurement": "labels", "contender": contender, "seed": seed}
+        for seed in range(settings["n_seeds"])
+        for contender in settings["contenders"]
+    ]
+
+
+def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
+    return _time_steps(settings) if task["measurement"] == "step" else _count_labels(settings, task)
+
+
+def _time_steps(settings: lab.Settings) -> list[lab.Record]:
+    n, d = settings["pool_shape"]
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d)) / np.sqrt(d)  # rows of length one, as those of language models
+    y = (X @ rng.normal(size=d) * 10.0 + rng.logistic(size=n) > 0.0).astype(np.int64)
+    first = rng.choice(n, 100, replace=False)
+    made = {name: _CONTENDERS[name](X, y, first) for name in settings["contenders"] if name != "gaussify, top ten"}
+    seconds: dict[str, list[float]] = {name: [] for name in made}
+    for _ in range(settings["n_timed"] + 1):
+        for name, contender in made.items():
+            start = time.perf_counter()
+            contender.step(1)
+            seconds[name].append(time.perf_counter() - start)
+    best = {name: min(own[1:]) for name, own in seconds.items()}
+    return [
+        {"of": name, "seconds": lab.significant(best[name]), "mean_seconds": lab.significant(float(np.mean(own[1:])))}
+        | {"ratio": round(best[name] / best["gaussify"], 2)}
+        for name, own in seconds.items()
+    ]
+
+
+def _count_labels(settings: lab.Settings, task: lab.Task) -> list[lab.Record]:
+    sizes = {name: settings[name] for name in ("n_pool", "n_test")}
+    pool, first = lab.make_pool(*_labelled(settings["dataset"]), task["seed"], **sizes, n_initial=10)
+    contender = _CONTENDERS[task["contender"]](pool.X, pool.y, first)
+    records: list[lab.Record] = []
+    start = time.perf_counter()
+    for n_labels in range(10, settings["n_labels"] + 1, 10):
+        accuracy = round(float((contender.predict(pool.X_test) == pool.y_test).mean()), 5)
+        seconds = round(time.perf_counter() - start, 3)
+        records.append({"of": task["contender"], "n_labels": n_labels, "accuracy": accuracy, "seconds": seconds})
+        if n_labels < settings["n_labels"]:
+            contender.step(10)
+    return records
+
+
+def _labelled(dataset: str) -> tuple[NDArray, NDArray]:
+    if dataset == "made":
+        X, y = datasets.make_four_classes(600, random_state=0)
+        return X, (y % 2).astype(np.int64)
+    data: Any = datasets.load(dataset)
+    return data.X_train.astype(np.float64), data.y_train
+
+
+_LEVELS = (0.7, 0.75, 0.78, 0.8)
+
+
+def _summarise(records: list[lab.Record]) -> list[lab.Record]:
+    """Return the time of a step, and the labels that levels of the mean accuracy over seeds need."""
+    steps = {record["of"]: record for record in lab.select(records, measurement="step")}
+    rows: list[lab.Record] = []
+    for name, own in lab.by(lab.select(records, measurement="labels"), "of").items():
+        step = steps.get(name, {})
+        row: lab.Record = {"contender": name, "seconds a step": step.get("seconds"), "mean": step.get("mean_seconds")}
+        row |= {"times ours": step.get("ratio")}
+        at, accuracy, _ = lab.curve(own, "n_labels", "accuracy")
+        points: list[lab.Record] = [{"n_labels": int(n), "accuracy": a} for n, a in zip(at, accuracy, strict=True)]
+        row |= {f"labels to {level:g}": lab.labels_needed(points, "accuracy", level) for level in _LEVELS}
+        rows.append(row | {"accuracy": round(accuracy[-1], 4)})
+    return rows
+
+
+def _draw(records: list[lab.Record], folder: Path) -> None:
+    """Draw seconds a step, and accuracy against labels."""
+    with figure_file(folder, "active_speed", 1, 2, width=9.0, height=3.4) as (_, axes):
+        steps = lab.select(records, measurement="step")
+        bars, line = axes[0]
+        bars.bar([r["of"] for r in steps], [r["seconds"] for r in steps], color=SERIES_COLOURS[: len(steps)])
+        bars.set(ylabel="seconds a label", yscale="log")
+        contenders = lab.by(lab.select(records, measurement="labels"), "of")
+        for colour, (name, own) in zip(SERIES_COLOURS, contenders.items(), strict=False):
+            at, accuracy, _ = lab.curve(own, "n_labels", "accuracy")
+            line.plot(at, accuracy, color=colour, label=name)
+        line.set(xlabel="labels", ylabel="test accuracy")
+        line.legend(fontsize=8)
+
+
+TITLE = "Active learning beside modAL and scikit-activeml: seconds a label, and labels needed"
+PRESETS = lab.presets(
+    dict(contenders=list(_CONTENDERS), pool_shape=[100_000, 384], n_timed=10, dataset="imdb-minilm")
+    | dict(n_pool=10_000, n_test=10_000, n_labels=2500, n_seeds=2),
+    smoke=dict(contenders=["gaussify"], pool_shape=[300, 5], n_timed=2, dataset="made", n_pool=200, n_test=200)
+    | dict(n_labels=40, n_seeds=1),
+    laptop={},
+    paper=dict(n_seeds=10),
+)
+
+lab.register(lab.Experiment("active-speed", TITLE, PRESETS, _tasks, _run, _draw, _summarise))
