@@ -694,14 +694,11 @@ def differences_when_compiled(cases: Iterable[str]) -> dict[str, str]:
 
 # by name: those that trace what others do not
 IN_EVERY_RUN = """
-index-moment index-gauss soft-variational soft-moment-ori ignored-all-options soft-all-options
-integer-binary-variational soft-binary-variational soft-binary-gauss few-hard-binary-variational-mean
-many-soft-variational-sum labels-weighted-rows ignored-weighted soft-weighted-rows soft-binary-weighted
-soft-binary-learnt-weight few-planes-labels-weighted few-planes-soft-dynamic many-planes-soft-weighted-rows
-label-batches-of-several-sizes several-numbers-of-classes-smoothed-0.1 several-binary-alpha-eps-soft
-function-labels-dynamic function-binary-dynamic some-labels some-places some-binary-labels integers-as-alpha-eps
-learnt learnt-soft learnt-binary index-given subclass wrong-few wrong-labels-of-classes wrong-counts
-complex-weight refused-alpha_eps-binary-gauss refused-length labels binary functions-few
+index-moment soft-variational ignored-all-options integer-binary-variational soft-binary-variational soft-binary-gauss
+many-soft-variational-sum labels-weighted-rows soft-binary-weighted few-planes-labels-weighted few-planes-soft-dynamic
+several-numbers-of-classes-smoothed-0.1 function-labels-dynamic function-binary-dynamic some-labels some-binary-labels
+learnt learnt-soft learnt-binary index-given wrong-labels-of-classes wrong-counts complex-weight
+refused-alpha_eps-binary-gauss labels functions-few
 """.split()
 ALL = [*COMPILED, *WRONG, *REFUSED, *REFUSED_OPTIONS, *WITHIN_FUNCTIONS, *BACKWARD_ALONE]
 
