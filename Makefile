@@ -39,8 +39,9 @@ coverage: check  ## the default tests, with the lines they run counted; the repo
 oldest:  ## the default tests with the oldest supported versions of dependencies, in an environment of their own
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
-	$(VENV)-oldest/bin/uv pip install --python $(VENV)-oldest --resolution lowest-direct --editable ".[test]"
-	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -q -n 2 -m "not slow"
+	$(VENV)-oldest/bin/uv pip install --python $(VENV)-oldest --resolution lowest-direct -r pyproject.toml --extra test
+	$(VENV)-oldest/bin/uv pip install --python $(VENV)-oldest --no-deps --editable .
+	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -q -n 2 -m "not slow" -W default::DeprecationWarning
 
 docs: $(STAMP)  ## the documentation as HTML in docs/_build/html, with every example run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"

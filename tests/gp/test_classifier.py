@@ -24,6 +24,7 @@ import gaussify.gp._exact as exact
 import gaussify.gp._models as models
 import gaussify.gp.learning._schedule as schedule
 import gaussify.posterior._gaussian as gaussian
+from estimator_checks import LabelsSurviveAFile
 from gaussify import GPClassifier, LogisticLikelihood, SoftmaxLikelihood, metrics
 from gaussify._calibration import ALPHA_GRID
 from gaussify.exceptions import InvalidArgumentError, JitterWarning, ModelFileError, NumericalError
@@ -1059,23 +1060,14 @@ def test_a_loaded_model_saves_to_the_same_bytes(name, tmp_path):
     assert again.read_bytes() == path.read_bytes()
 
 
-LABELS = {
-    "int": np.array([3, -1, 7]),
-    "small-int": np.array([3, 1, 7], dtype=np.uint8),
-    "float": np.array([0.0, 1.0, 2.0]),
-    "bool": np.array([True, False, True]),
-    "text": np.array(["oak", "ash, 'quoted' \\ \"twice\"", "Ä\u2028☃\n"]),
-    "object-text": np.array(["oak", "ash", "elm"], dtype=object),
-}
+class TestLabelsOfAnExactModel(LabelsSurviveAFile):
+    estimator = GPClassifier
+    params = FIXED
 
 
-@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-def test_labels_survive(labels, tmp_path):
-    model = new(kernel=None, n_inducing=4 if labels.dtype.kind in "iU" else None).fit(X3, labels[Y3])
-    loaded = saved_and_loaded(model, tmp_path / "model")
-    assert loaded.classes_.dtype == model.classes_.dtype
-    assert loaded.predict(X3).tolist() == model.predict(X3).tolist()
-    assert set(model.predict(X3).tolist()) == set(labels.tolist())
+class TestLabelsOfASparseModel(LabelsSurviveAFile):
+    estimator = GPClassifier
+    params = FIXED | {"n_inducing": 4}
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from posterior.joint_gaussian import condition_jointly
 FIXED = {"alpha_eps": 0.2, "temperature": 1.5, "prior_variance": 2.0}
 
 
-def make_rows(n_classes: int, n: int = 40, d: int = 3, seed: int = 0):
+def make_rows(n_classes: int, n: int = 40, d: int = 3, seed: int = 0, strength: float = 1.0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) + 0.5
-    y = (X @ rng.normal(size=(d, n_classes)) + rng.gumbel(size=(n, n_classes))).argmax(1)
+    y = (strength * X @ rng.normal(size=(d, n_classes)) + rng.gumbel(size=(n, n_classes))).argmax(1)
     y[:n_classes] = np.arange(n_classes)
     return X, y
 

@@ -12,28 +12,10 @@ from gaussify._calibration import ALPHA_GRID, best_temperature
 from gaussify.likelihoods import PseudoTargets
 from gaussify.linear._hyperparameters import disperse, mean_information
 from gaussify.posterior import GaussianPrior, log_evidence, natural_parameters
+from linear.test_classifier import X2, X3, Y2, Y3, data, make_rows, new
 from oracles import softmax_tensor_product
 
-FIXED = {"alpha_eps": 0.2, "temperature": 1.5, "prior_variance": 2.0}
 N, FEW = 40, 12  # rows; those that are left out one by one
-
-
-def make_rows(n_classes: int, n: int = N, d: int = 3, seed: int = 0, strength: float = 1.0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d)) + 0.5
-    y = (strength * X @ rng.normal(size=(d, n_classes)) + rng.gumbel(size=(n, n_classes))).argmax(1)
-    y[:n_classes] = np.arange(n_classes)
-    return X, y
-
-
-X2, Y2 = make_rows(2)
-X3, Y3 = make_rows(3)
-DATA = {"binary": (X2, Y2), "three": (X3, Y3)}
-data = pytest.mark.parametrize(("X", "y"), DATA.values(), ids=DATA)
-
-
-def new(**params) -> BayesianLogisticRegression:
-    return BayesianLogisticRegression(**{**FIXED, **params})
 
 
 def score_by_refitting(model: BayesianLogisticRegression, X, y, weight=None) -> float:

@@ -87,7 +87,8 @@ def test_reference_has_converged(pattern):
 # Accuracy
 
 
-@one_in(3, "n_classes", [3, 10, 60, 300], "pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("n_classes", [3, 10, 60, pytest.param(300, marks=pytest.mark.slow)])
 def test_expected_softmax_agrees_with_the_reference(n_classes, pattern):
     mean, variance = rows(n_classes, pattern)
     expected = np.stack([softmax_reference(*row)[0] for row in zip(mean, variance, strict=True)])
