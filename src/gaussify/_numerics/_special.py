@@ -9,7 +9,7 @@ from torch.autograd.forward_ad import unpack_dual
 def trigamma(x: Tensor) -> Tensor:
     r"""Return :math:`\Psi'(x) = \zeta(2, x)`, to the last digits of its dtype.
 
-    ``torch.polygamma(1, x)`` takes a twentieth of the time of ``zeta``, but it is off by 5e-10, which only float64 shows.
+    ``torch.polygamma(1, x)`` takes a twentieth of the time, but it errs by 5e-10, which only float64 shows.
 
     Examples
     --------
