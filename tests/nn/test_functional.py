@@ -216,7 +216,7 @@ def test_ignored_rows_neither_count_nor_get_a_gradient(method, ignore_index, wei
     assert not gradient[~kept].any()
 
 
-@pairs_first(method=METHODS, ignore_index=[-100, 1], shape=SHAPES[1:3])
+@each_value(method=METHODS, ignore_index=[-100, 1], shape=SHAPES[1:3])
 def test_ignored_rows_have_a_loss_of_zero(method, ignore_index, shape):
     logits, y = random_logits(*shape), random_targets("index", shape)
     expected = matched_cross_entropy(logits, y, method=method, reduction="none")
@@ -314,7 +314,7 @@ def test_a_derivative_that_was_given_away_and_changed_comes_again(shape, kind):
     assert_close(logits.grad, first, **EXACT)
 
 
-@pairs_first(shape=MANY, reduction=REDUCTIONS, kind=KINDS)
+@each_value(shape=MANY, reduction=REDUCTIONS, kind=KINDS)
 def test_a_graph_is_gone_after_backward(shape, kind, reduction):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
     loss = matched_cross_entropy(logits, y, reduction=reduction).sum()
@@ -323,7 +323,7 @@ def test_a_graph_is_gone_after_backward(shape, kind, reduction):
         loss.backward()
 
 
-@pairs_first(shape=MANY, reduction=REDUCTIONS, kind=KINDS)
+@each_value(shape=MANY, reduction=REDUCTIONS, kind=KINDS)
 def test_checkpointing_keeps_nothing_of_the_size_of_the_logits(shape, kind, reduction):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
 
@@ -612,7 +612,7 @@ def test_gradients_of_each_row_come_by_vmap(loss, y):
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@pairs_first(dtype=HALVES, method=METHODS, kind=["index", "soft", "half-soft"])
+@each_value(dtype=HALVES, method=METHODS, kind=["index", "soft", "half-soft"])
 def test_half_precision_logits_give_the_float32_loss(dtype, method, kind):
     logits, y = random_logits(5, 3).to(dtype), random_targets(kind.removeprefix("half-"), (5, 3))
     if y.is_floating_point():
