@@ -11,7 +11,7 @@ PEERS := laplace-torch vbll asdfghjkl==0.1a4 backpack-for-pytorch curvlinops-for
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/gaussify/nn/*.[ch])
+$(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gaussify needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"

@@ -1,20 +1,38 @@
 """Cross products of options of which an ordinary run takes a part: the rest is marked slow, for ``make test-all``."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from pairwise import pairwise
 
+Values = Mapping[str, Any] | Sequence[Any]  # with names for ids, or those that are their own
 
-def pairs_first(**options: dict[str, Any]) -> pytest.MarkDecorator:
-    """Parametrise by a full product of named values, of which those not needed for every two to meet are slow.
 
-    Each option maps ids to values.
+def pairs_first(**options: Values) -> pytest.MarkDecorator:
+    """Parametrise by a full product of values, of which those not needed for every two to meet are slow."""
+    named = {name: _named(values) for name, values in options.items()}
+    return _product(named, {tuple(case.values()) for case in pairwise(**named)})
+
+
+def each_value(**options: Values) -> pytest.MarkDecorator:
+    """Parametrise by a full product of values, of which all but enough for every value to be there are slow.
+
+    For options that do not act together.
     """
-    few = {tuple(case.values()) for case in pairwise(**options)}
+    named = {name: _named(values) for name, values in options.items()}
+    most = max(map(len, named.values()))
+    rows = zip(*(itertools.islice(itertools.cycle(own), most) for own in named.values()), strict=True)
+    return _product(named, set(rows))
+
+
+def _named(values: Values) -> Mapping[str, Any]:
+    return values if isinstance(values, Mapping) else {str(value): value for value in values}
+
+
+def _product(options: Mapping[str, Mapping[str, Any]], few: set[tuple[str, ...]]) -> pytest.MarkDecorator:
     cases = [
         pytest.param(
             *(options[name][key] for name, key in zip(options, keys, strict=True)),

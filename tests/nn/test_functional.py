@@ -16,13 +16,13 @@ from torch.utils.checkpoint import checkpoint
 
 from gaussify import LogisticLikelihood, SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.nn._targets import digamma_and_trigamma
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
+from sampled import each_value, pairs_first
 
 BETA_MATCHES = ["laplace", "variational", "moment"]
 MATCHES = [*BETA_MATCHES, "moment-ori"]
 BETA_METHODS, METHODS = [*BETA_MATCHES, "gauss"], [*MATCHES, "gauss"]
-REDUCTIONS = ["none", "mean", "sum"]
+KINDS, REDUCTIONS = ["index", "soft"], ["none", "mean", "sum"]
 SHAPES = [(3,), (5, 3), (5, 3, 2), (5, 3, 2, 4)]
 EXACT = {"rtol": 1e-10, "atol": 1e-10}  # float64, sums in another order
 
@@ -32,12 +32,13 @@ WEIGHT = torch.tensor([0.5, 3.0, 1.25], dtype=torch.float64)
 BINARY = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0], dtype=torch.float64)
 SOFT_BINARY = torch.tensor([0.9, 0.2, 0.5, 0.7, 0.35], dtype=torch.float64)
 
+WEIGHTS = {"equal": None, "weighted": WEIGHT}
+BINARY_LABELS = {"hard": BINARY, "integer": BINARY.long(), "soft": SOFT_BINARY}
+
 methods = pytest.mark.parametrize("method", METHODS)
 matches = pytest.mark.parametrize("method", MATCHES)
 beta_methods = pytest.mark.parametrize("method", BETA_METHODS)
 beta_matches = pytest.mark.parametrize("method", BETA_MATCHES)
-reductions = pytest.mark.parametrize("reduction", REDUCTIONS)
-shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 
 
 def random_logits(*shape: int, scale: float = 3.0, seed: int = 0) -> Tensor:
@@ -121,9 +122,7 @@ def test_binary_losses_are_negative_log_densities_of_the_encoded_targets(
         assert_close(losses, by_definition(likelihood, logits[:, None], counts), **EXACT)
 
 
-@methods
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.3, 1.0])
-@reductions
+@pairs_first(method=METHODS, label_smoothing=[0.0, 0.3, 1.0], reduction=REDUCTIONS)
 def test_smoothed_indices_are_smoothed_probabilities(method, label_smoothing, reduction):
     logits, one_hot = random_logits(5, 3), F.one_hot(LABELS, 3).double()
     options = {"alpha_eps": ALPHA, "method": method, "reduction": reduction}
@@ -134,8 +133,7 @@ def test_smoothed_indices_are_smoothed_probabilities(method, label_smoothing, re
         assert_close(actual, expected, **EXACT)
 
 
-@methods
-@pytest.mark.parametrize("kind", ["index", "soft"])
+@each_value(method=METHODS, kind=KINDS)
 def test_one_number_and_the_same_for_each_class_agree(method, kind):
     logits, y = random_logits(5, 3), random_targets(kind, (5, 3))
     one, tensor, each = (
@@ -156,9 +154,7 @@ def test_the_default_is_variational_with_a_tenth(kind):
 # --- shapes and reductions ---------------------------------------------------------------------------------------
 
 
-@shapes
-@reductions
-@pytest.mark.parametrize("kind", ["index", "soft"])
+@pairs_first(shape=SHAPES, reduction=REDUCTIONS, kind=KINDS)
 def test_shapes_are_those_of_torch(shape, reduction, kind):
     logits, y = random_logits(*shape), random_targets(kind, shape)
     expected = F.cross_entropy(logits, y, WEIGHT, reduction=reduction)
@@ -166,9 +162,7 @@ def test_shapes_are_those_of_torch(shape, reduction, kind):
     assert matched_cross_entropy(logits, y, WEIGHT, reduction=reduction).shape == expected.shape
 
 
-@shapes
-@methods
-@pytest.mark.parametrize("kind", ["index", "soft"])
+@pairs_first(shape=SHAPES, method=METHODS, kind=KINDS)
 def test_further_dimensions_are_further_rows(shape, method, kind):
     logits, y = random_logits(*shape), random_targets(kind, shape)
     losses = matched_cross_entropy(logits, y, alpha_eps=ALPHA, method=method, reduction="none")
@@ -180,8 +174,7 @@ def test_further_dimensions_are_further_rows(shape, method, kind):
     assert_close(losses.reshape(-1), torch.stack(of_rows), **EXACT)
 
 
-@methods
-@shapes
+@each_value(method=METHODS, shape=SHAPES)
 def test_the_mean_of_indices_is_weighted(method, shape):
     logits, y = random_logits(*shape), random_targets("index", shape)
     losses, w = matched_cross_entropy(logits, y, method=method, reduction="none"), WEIGHT[y]
@@ -193,8 +186,7 @@ def test_the_mean_of_indices_is_weighted(method, shape):
     assert_close(mean, (w * losses).sum() / w.sum(), **EXACT)
 
 
-@methods
-@shapes
+@each_value(method=METHODS, shape=SHAPES)
 def test_the_mean_of_probabilities_is_over_rows(method, shape):
     logits, y = random_logits(*shape), random_targets("soft", shape)
     losses = matched_cross_entropy(logits, y, method=method, reduction="none")
@@ -212,10 +204,7 @@ def test_classes_of_no_weight_do_not_count():
     assert torch.equal(gradient.abs().sum(-1) > 0, kept)
 
 
-@methods
-@pytest.mark.parametrize("ignore_index", [-100, -1, 1, 3])
-@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pairs_first(method=METHODS, ignore_index=[-100, -1, 1, 3], weight=WEIGHTS, reduction=["mean", "sum"])
 def test_ignored_rows_neither_count_nor_get_a_gradient(method, ignore_index, weight, reduction):
     logits, y = random_logits(5, 3), torch.tensor([0, ignore_index, 2, ignore_index, 0])
     kept = y != ignore_index
@@ -227,9 +216,7 @@ def test_ignored_rows_neither_count_nor_get_a_gradient(method, ignore_index, wei
     assert not gradient[~kept].any()
 
 
-@methods
-@pytest.mark.parametrize("ignore_index", [-100, 1])
-@pytest.mark.parametrize("shape", SHAPES[1:3], ids=["nxc", "nxcxd"])
+@each_value(method=METHODS, ignore_index=[-100, 1], shape=SHAPES[1:3])
 def test_ignored_rows_have_a_loss_of_zero(method, ignore_index, shape):
     logits, y = random_logits(*shape), random_targets("index", shape)
     expected = matched_cross_entropy(logits, y, method=method, reduction="none")
@@ -239,9 +226,7 @@ def test_ignored_rows_have_a_loss_of_zero(method, ignore_index, shape):
     assert_close(losses, torch.where(is_ignored, 0.0, expected), **EXACT)
 
 
-@pytest.mark.parametrize("ignore_index", [-100, 1])
-@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
-@reductions
+@pairs_first(ignore_index=[-100, 1], weight=WEIGHTS, reduction=REDUCTIONS)
 def test_a_batch_of_ignored_rows_reduces_as_torch(ignore_index, weight, reduction):
     logits, y = random_logits(2, 3), torch.full((2,), ignore_index)
     expected = F.cross_entropy(logits, y, weight, ignore_index=ignore_index, reduction=reduction)
@@ -250,8 +235,7 @@ def test_a_batch_of_ignored_rows_reduces_as_torch(ignore_index, weight, reductio
     assert_close(actual, expected, equal_nan=True, rtol=0, atol=0)
 
 
-@reductions
-@pytest.mark.parametrize("kind", ["index", "soft"])
+@each_value(reduction=REDUCTIONS, kind=KINDS)
 def test_an_empty_batch_reduces_as_torch(reduction, kind):
     logits, y = torch.zeros(0, 3), random_targets(kind, (5, 3))[:0]
     expected = F.cross_entropy(logits, y.float() if kind == "soft" else y, reduction=reduction)
@@ -259,9 +243,7 @@ def test_an_empty_batch_reduces_as_torch(reduction, kind):
     assert_close(actual, expected, equal_nan=True, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("shape", [(), (4,), (4, 3), (2, 4, 3)], ids=["", "n", "nxd", "mxnxd"])
-@reductions
-@beta_methods
+@pairs_first(shape={"-": (), "n": (4,), "nxd": (4, 3), "mxnxd": (2, 4, 3)}, reduction=REDUCTIONS, method=BETA_METHODS)
 def test_binary_shapes_and_reductions_are_those_of_torch(shape, reduction, method):
     logits = random_logits(*shape)
     for y in ((logits > 1.0).double(), logits.sigmoid()):
@@ -272,8 +254,7 @@ def test_binary_shapes_and_reductions_are_those_of_torch(shape, reduction, metho
         assert_close(actual, {"none": losses, "mean": losses.mean(), "sum": losses.sum()}[reduction], **EXACT)
 
 
-@reductions
-@beta_methods
+@each_value(reduction=REDUCTIONS, method=BETA_METHODS)
 def test_binary_weights_act_as_those_of_torch(reduction, method):
     """torch's own factors on each loss, of a hard label, times the matched loss."""
     logits = random_logits(4, 3)
@@ -287,13 +268,11 @@ def test_binary_weights_act_as_those_of_torch(reduction, method):
         assert_close(actual, {"none": expected, "mean": expected.mean(), "sum": expected.sum()}[reduction], **EXACT)
 
 
-# --- the fast path -----------------------------------------------------------------------------------------------
+# --- the derivative in the same pass -----------------------------------------------------------------------------
 
 
-@methods
-@shapes
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
-def test_the_shortest_way_to_the_mean_equals_the_others(method, shape, label_smoothing):
+@pairs_first(method=METHODS, shape=SHAPES, label_smoothing=[0.0, 0.2])
+def test_the_mean_is_the_same_by_any_way(method, shape, label_smoothing):
     logits, y = random_logits(*shape), random_targets("index", shape)
     options = {"alpha_eps": 0.3, "method": method, "label_smoothing": label_smoothing}
     fast, of_ones, of_rows, of_total = (
@@ -309,12 +288,11 @@ def test_the_shortest_way_to_the_mean_equals_the_others(method, shape, label_smo
         assert_close(fast, other, **EXACT)
 
 
-many = pytest.mark.parametrize("shape", [(5, 3), (300, 100), (600, 1000)], ids=["few", "many", "in-chunks"])
+MANY = {"few": (5, 3), "many": (300, 100), "in-chunks": (200, 1000)}
 
 
-@many
-@pytest.mark.parametrize("kind", ["index", "soft"])
-def test_the_shortest_way_leaves_its_inputs_alone(shape, kind):
+@each_value(shape=MANY, kind=KINDS)
+def test_the_loss_leaves_its_inputs_alone(shape, kind):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
     logits_before, y_before = logits.detach().clone(), y.clone()
     loss = matched_cross_entropy(logits, y)
@@ -325,8 +303,7 @@ def test_the_shortest_way_leaves_its_inputs_alone(shape, kind):
     assert_close(first, second, rtol=0, atol=0)
 
 
-@many
-@pytest.mark.parametrize("kind", ["index", "soft"])
+@each_value(shape=MANY, kind=KINDS)
 def test_a_derivative_that_was_given_away_and_changed_comes_again(shape, kind):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
     loss = matched_cross_entropy(logits, y)
@@ -337,9 +314,7 @@ def test_a_derivative_that_was_given_away_and_changed_comes_again(shape, kind):
     assert_close(logits.grad, first, **EXACT)
 
 
-@many
-@reductions
-@pytest.mark.parametrize("kind", ["index", "soft"])
+@each_value(shape=MANY, reduction=REDUCTIONS, kind=KINDS)
 def test_a_graph_is_gone_after_backward(shape, kind, reduction):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
     loss = matched_cross_entropy(logits, y, reduction=reduction).sum()
@@ -348,9 +323,7 @@ def test_a_graph_is_gone_after_backward(shape, kind, reduction):
         loss.backward()
 
 
-@many
-@reductions
-@pytest.mark.parametrize("kind", ["index", "soft"])
+@each_value(shape=MANY, reduction=REDUCTIONS, kind=KINDS)
 def test_checkpointing_keeps_nothing_of_the_size_of_the_logits(shape, kind, reduction):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
 
@@ -376,10 +349,8 @@ def test_derivatives_in_probabilities_are_not_forgotten():
     assert_close(fast, of_rows, **EXACT)
 
 
-@methods
-@many
-@pytest.mark.parametrize("kind", ["index", "soft"])
-def test_the_shortest_way_has_all_derivatives(method, shape, kind):
+@pairs_first(method=METHODS, shape=MANY, kind=KINDS)
+def test_the_mean_has_the_derivatives_of_rows(method, shape, kind):
     logits, y = random_logits(*shape).requires_grad_(), random_targets(kind, shape)
     direction = random_logits(*shape, seed=2)
 
@@ -396,10 +367,7 @@ def test_the_shortest_way_has_all_derivatives(method, shape, kind):
     assert_close(fast, of_rows, **EXACT)
 
 
-@methods
-@many
-@pytest.mark.parametrize("kind", ["index", "soft"])
-@pytest.mark.parametrize("alpha_eps", [1e-6, 0.1])
+@pairs_first(method=METHODS, shape=MANY, kind=KINDS, alpha_eps=[1e-6, 0.1])
 def test_sums_in_single_precision_have_its_digits(method, shape, kind, alpha_eps):
     """Also of equal squares, whose errors of rounding do not cancel."""
     y, logits = random_targets(kind, shape), random_logits(*shape).float()
@@ -419,8 +387,7 @@ def test_a_long_sum_of_equal_squares_keeps_the_digits_of_single_precision():
     assert_close(value.double(), of_one, rtol=1e-5, atol=0)
 
 
-@many
-@pytest.mark.parametrize("kind", ["index", "soft"])
+@each_value(shape=MANY, kind=KINDS)
 def test_logits_in_any_order_of_memory_give_the_same(shape, kind):
     logits, y = random_logits(*shape), random_targets(kind, shape)
     plain, turned = (
@@ -429,15 +396,18 @@ def test_logits_in_any_order_of_memory_give_the_same(shape, kind):
     assert_close(turned, plain, **EXACT)
 
 
-dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
 NEAR = {torch.float32: {"rtol": 5e-6, "atol": 5e-6}, torch.float64: EXACT}
 
 
-@methods
-@dtypes
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("alpha_eps", [0.01, 0.1, 3.0])
-@pytest.mark.parametrize(("kind", "n_classes"), [("index", 3), ("index", 200), ("soft", 3), ("counts", 3)])
+@pairs_first(
+    method=METHODS,
+    dtype=DTYPES,
+    reduction=["mean", "sum"],
+    alpha_eps=[0.01, 0.1, 3.0],
+    kind=["index", "soft", "counts"],
+    n_classes=[3, 200],
+)
 def test_fixed_concentrations_give_what_learnt_ones_do(method, dtype, reduction, alpha_eps, kind, n_classes):
     """A number is matched once, by tables or closed forms; a tensor that requires derivatives by matching each time."""
     logits = random_logits(6, n_classes).to(dtype)
@@ -452,12 +422,15 @@ def test_fixed_concentrations_give_what_learnt_ones_do(method, dtype, reduction,
     assert_close(fixed, learnt, **NEAR[dtype])
 
 
-@beta_methods
-@dtypes
-@reductions
-@pytest.mark.parametrize(("alpha_eps", "beta_eps"), [(0.1, None), (0.01, 0.01), (1e-4, 0.3), (5.0, 2.0)])
-@pytest.mark.parametrize("kind", ["hard", "integer", "soft", "near-the-ends"])
-def test_fixed_binary_concentrations_give_what_learnt_ones_do(method, dtype, reduction, alpha_eps, beta_eps, kind):
+@pairs_first(
+    method=BETA_METHODS,
+    dtype=DTYPES,
+    reduction=REDUCTIONS,
+    concentrations=[(0.1, None), (0.01, 0.01), (1e-4, 0.3), (5.0, 2.0)],
+    kind=["hard", "integer", "soft", "near-the-ends"],
+)
+def test_fixed_binary_concentrations_give_what_learnt_ones_do(method, dtype, reduction, concentrations, kind):
+    alpha_eps, beta_eps = concentrations
     y = torch.linspace(0.0, 1.0, 101, dtype=dtype)
     y = {"hard": y.round(), "integer": y.round().long(), "soft": y, "near-the-ends": (20.0 * y - 10.0).sigmoid()}[kind]
     logits = random_logits(101).to(dtype)
@@ -471,18 +444,7 @@ def test_fixed_binary_concentrations_give_what_learnt_ones_do(method, dtype, red
     assert_close(*losses, **NEAR[dtype])
 
 
-@dtypes
-def test_recurrences_of_digamma_and_trigamma_hold_to_the_last_digits(dtype):
-    a = torch.logspace(-8.0, 6.0, 500, dtype=dtype)
-    wide = a.double()
-    eps = torch.finfo(dtype).eps
-    digamma, trigamma = (part.double() for part in digamma_and_trigamma(a))
-    assert_close(digamma, torch.digamma(wide), rtol=8 * eps, atol=8 * eps)
-    assert_close(trigamma, torch.special.zeta(torch.tensor(2.0, dtype=torch.float64), wide), rtol=8 * eps, atol=0)
-
-
-@pytest.mark.parametrize("n_rows", [7, 3000])
-@matches
+@each_value(n_rows=[7, 3000], method=MATCHES)
 def test_probabilities_in_chunks_are_those_of_rows(method, n_rows):
     logits, y = random_logits(n_rows, 40), random_targets("soft", (n_rows, 40))  # of several chunks, and of one
     whole, of_rows = (
@@ -529,9 +491,7 @@ def test_what_is_kept_from_a_call_serves_any_later_one(first, alpha_eps, request
 # --- derivatives -------------------------------------------------------------------------------------------------
 
 
-@methods
-@pytest.mark.parametrize("reduction", ["none", "mean"])
-@pytest.mark.parametrize("kind", ["index", "soft"])
+@pairs_first(method=METHODS, reduction=["none", "mean"], kind=KINDS)
 def test_first_and_second_derivatives_in_logits(method, reduction, kind):
     y = random_targets(kind, (4, 3))
     twice(
@@ -540,8 +500,7 @@ def test_first_and_second_derivatives_in_logits(method, reduction, kind):
     )
 
 
-@beta_methods
-@pytest.mark.parametrize("y", [BINARY, SOFT_BINARY], ids=["hard", "soft"])
+@each_value(method=BETA_METHODS, y={"hard": BINARY, "soft": SOFT_BINARY})
 def test_first_and_second_derivatives_in_binary_logits(method, y):
     twice(
         lambda f: matched_binary_cross_entropy_with_logits(f, y, alpha_eps=0.3, beta_eps=0.2, method=method),
@@ -549,9 +508,7 @@ def test_first_and_second_derivatives_in_binary_logits(method, y):
     )
 
 
-@matches
-@pytest.mark.parametrize("alpha", [ALPHA[0], ALPHA], ids=["scalar", "per-class"])
-@pytest.mark.parametrize("kind", ["index", "soft"])
+@pairs_first(method=MATCHES, alpha={"scalar": ALPHA[0], "per-class": ALPHA}, kind=KINDS)
 def test_derivatives_in_alpha_eps(method, alpha, kind):
     y, logits = random_targets(kind, (4, 3)), random_logits(4, 3)
     assert torch.autograd.gradcheck(
@@ -560,8 +517,7 @@ def test_derivatives_in_alpha_eps(method, alpha, kind):
     )
 
 
-@beta_matches
-@pytest.mark.parametrize("y", [BINARY, BINARY.long(), SOFT_BINARY], ids=["hard", "integer", "soft"])
+@each_value(method=BETA_MATCHES, y=BINARY_LABELS)
 def test_derivatives_in_binary_concentrations(method, y):
     assert torch.autograd.gradcheck(
         lambda a, b, f: matched_binary_cross_entropy_with_logits(f, y, alpha_eps=a, beta_eps=b, method=method),
@@ -569,8 +525,7 @@ def test_derivatives_in_binary_concentrations(method, y):
     )
 
 
-@methods
-@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
+@each_value(method=METHODS, weight=WEIGHTS)
 def test_derivatives_in_probabilities(method, weight):
     logits, y = random_logits(4, 3), random_targets("soft", (4, 3))
     assert torch.autograd.gradcheck(
@@ -593,8 +548,7 @@ def test_derivatives_in_binary_probabilities(method):
     assert_close(((inside - BINARY) * slope).sum(), difference, rtol=1e-3, atol=1e-9)
 
 
-@methods
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@each_value(method=METHODS, reduction=["mean", "sum"])
 def test_function_transforms_agree_with_autograd(method, reduction):
     logits = random_logits(5, 3)
 
@@ -655,12 +609,10 @@ def test_gradients_of_each_row_come_by_vmap(loss, y):
 
 # --- half precision ----------------------------------------------------------------------------------------------
 
-half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@half
-@methods
-@pytest.mark.parametrize("kind", ["index", "soft", "half-soft"])
+@each_value(dtype=HALVES, method=METHODS, kind=["index", "soft", "half-soft"])
 def test_half_precision_logits_give_the_float32_loss(dtype, method, kind):
     logits, y = random_logits(5, 3).to(dtype), random_targets(kind.removeprefix("half-"), (5, 3))
     if y.is_floating_point():
@@ -673,9 +625,7 @@ def test_half_precision_logits_give_the_float32_loss(dtype, method, kind):
     assert_close(loss, expected, rtol=1e-6, atol=1e-6)
 
 
-@half
-@beta_methods
-@pytest.mark.parametrize("y", [BINARY, BINARY.long(), SOFT_BINARY], ids=["hard", "integer", "soft"])
+@each_value(dtype=HALVES, method=BETA_METHODS, y=BINARY_LABELS)
 def test_half_precision_binary_logits_give_the_float32_loss(dtype, method, y):
     logits, y = random_logits(5).to(dtype), y.to(dtype) if y.is_floating_point() else y
     loss = matched_binary_cross_entropy_with_logits(logits, y, method=method)
@@ -683,8 +633,7 @@ def test_half_precision_binary_logits_give_the_float32_loss(dtype, method, y):
     assert_close(loss, matched_binary_cross_entropy_with_logits(logits.float(), y.float(), method=method))
 
 
-@methods
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@each_value(method=METHODS, reduction=["mean", "sum"])
 def test_large_half_precision_logits_do_not_overflow(method, reduction):
     logits = torch.full((5, 3), 1e4, dtype=torch.float16)
     logits[:, 0] *= -1.0
@@ -696,9 +645,11 @@ def test_large_half_precision_logits_do_not_overflow(method, reduction):
         assert matched_binary_cross_entropy_with_logits(logits[:, 0], y, method=method, reduction=reduction).isfinite()
 
 
-@pytest.mark.parametrize("kind", ["index", "soft"])
-@pytest.mark.parametrize("weight", [None, torch.tensor([1.2345, 0.7654, 1.0011])], ids=["equal", "weighted"])
-@reductions
+@pairs_first(
+    kind=KINDS,
+    weight={"equal": None, "weighted": torch.tensor([1.2345, 0.7654, 1.0011])},
+    reduction=REDUCTIONS,
+)
 def test_autocast_does_not_change_the_loss(kind, weight, reduction):
     X, W, y = random_logits(5, 4).float(), random_logits(4, 3).float(), random_targets(kind, (5, 3))
     y = y.float() if kind == "soft" else y
@@ -710,8 +661,7 @@ def test_autocast_does_not_change_the_loss(kind, weight, reduction):
     assert_close(loss, matched_cross_entropy(logits.float(), y, weight, reduction=reduction))
 
 
-@beta_methods
-@pytest.mark.parametrize("y", [BINARY, BINARY.long(), SOFT_BINARY], ids=["hard", "integer", "soft"])
+@each_value(method=BETA_METHODS, y=BINARY_LABELS)
 def test_autocast_does_not_change_the_binary_loss(method, y):
     logits = random_logits(5).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -814,22 +764,21 @@ def test_binary_arguments_are_checked(options, message):
     check_refused(lambda: matched_binary_cross_entropy_with_logits(LOGITS[:, 0], BINARY, **options), *message)
 
 
-@beta_methods
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        (BINARY * 1.5, ("at most 1; got 1.5 at index 0",)),
-        (BINARY - 0.5, ("at least 0; got -0.5 at index 1",)),
-        (BINARY * math.nan, ("finite; got nan at index 0",)),
-        (BINARY.where(BINARY == 0.0, math.inf), ("finite; got inf at index 0",)),
-        (BINARY.float().where(BINARY == 0.0, math.inf), ("finite; got inf at index 0",)),
-        (BINARY.long() * 2, ("at most 1; got 2 at index 0",)),
-        (BINARY.long() * -1, ("at least 0; got -1 at index 0",)),
-        (BINARY[:4], ("shape of 'input', (5,); got (4,)",)),
-    ],
-    ids=["above", "below", "nan", "inf", "inf-single", "two", "minus-one", "shape"],
+@each_value(
+    method=BETA_METHODS,
+    wrong={
+        "above": (BINARY * 1.5, ("at most 1; got 1.5 at index 0",)),
+        "below": (BINARY - 0.5, ("at least 0; got -0.5 at index 1",)),
+        "nan": (BINARY * math.nan, ("finite; got nan at index 0",)),
+        "inf": (BINARY.where(BINARY == 0.0, math.inf), ("finite; got inf at index 0",)),
+        "inf-single": (BINARY.float().where(BINARY == 0.0, math.inf), ("finite; got inf at index 0",)),
+        "two": (BINARY.long() * 2, ("at most 1; got 2 at index 0",)),
+        "minus-one": (BINARY.long() * -1, ("at least 0; got -1 at index 0",)),
+        "shape": (BINARY[:4], ("shape of 'input', (5,); got (4,)",)),
+    },
 )
-def test_binary_targets_are_checked(method, y, message):
+def test_binary_targets_are_checked(method, wrong):
+    y, message = wrong
     check_refused(
         lambda: matched_binary_cross_entropy_with_logits(LOGITS[:, 0], y, method=method), "'target'", *message
     )

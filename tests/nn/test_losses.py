@@ -25,8 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gaussify import SoftmaxLikelihood
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.nn import MatchedBCEWithLogitsLoss, MatchedCrossEntropyLoss
-from gaussify.nn._fused import HAS_KERNELS
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
+from sampled import each_value, pairs_first
 
 BETA_MATCHES = ["laplace", "variational", "moment"]
 MATCHES = [*BETA_MATCHES, "moment-ori"]
@@ -336,9 +336,7 @@ def test_a_batch_without_the_top_class_keeps_every_logit(method):
     assert_close(loss(logits[kept], y[kept]), loss(logits, y)[kept])
 
 
-@methods
-@pytest.mark.parametrize("reduction", ["none", "mean"])
-@pytest.mark.parametrize("kind", ["index", "soft", "binary"])
+@each_value(method=METHODS, reduction=["none", "mean"], kind=["index", "soft", "binary"])
 def test_no_device_is_used_but_that_of_the_logits(method, reduction, kind):
     """On one that, like a GPU, takes no tensors of the CPU."""
     if kind == "binary" and method == "moment-ori":
@@ -365,9 +363,7 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-@methods
-@pytest.mark.parametrize("per_class", [False, True], ids=["one", "per-class"])
-@pytest.mark.parametrize("soft", [False, True], ids=["index", "soft"])
+@pairs_first(method=METHODS, per_class={"one": False, "per-class": True}, soft={"index": False, "soft": True})
 def test_a_vocabulary_needs_no_table_of_all_classes(method, per_class, soft):
     n_classes, y = 50_000, torch.tensor([0, 49_999, 123, 0])
     alpha = (
@@ -391,7 +387,7 @@ def test_a_vocabulary_needs_no_table_of_all_classes(method, per_class, soft):
 
 WHOLE, BROKEN = {"backend": "aot_eager", "fullgraph": True}, {"backend": "aot_eager"}
 IGNORED, SOFT_BINARY = torch.tensor([0, -100, 1, 2, -100]), 0.2 + 0.6 * BINARY
-MANY_BINARY = torch.linspace(0.0, 1.0, 9_000)  # for which a compiled graph calls a kernel, as for these
+MANY_BINARY = torch.linspace(0.0, 1.0, 9_000)
 MANY_LABELS = torch.arange(400) % 100
 MANY_SOFT = torch.linspace(0.0, 1.0, 40_000).reshape(400, 100) ** 4
 # rows of logits, and how many of a class are side by side
@@ -439,7 +435,7 @@ class OfIndex(nn.Module):
     n_classes = 3
 
     def forward(self, logits: Tensor, y: Tensor) -> Tensor:
-        smoothed = matched_cross_entropy(logits, y, ignore_index=len(y), label_smoothing=0.1)  # by torch's operations
+        smoothed = matched_cross_entropy(logits, y, ignore_index=len(y), label_smoothing=0.1)
         return smoothed + matched_cross_entropy(logits, y, ignore_index=len(y))
 
 
@@ -585,15 +581,16 @@ COMPILED = {  # each case: losses to compile, one after the other, with targets 
     "some-labels": [(OfSomeRows(MatchedCrossEntropyLoss(100)), MANY_LABELS, WHOLE)],
     "some-places": [(OfSomePlaces(MatchedCrossEntropyLoss(100)), MANY_LABELS.reshape(20, 20), WHOLE)],
     "some-binary-labels": [(OfSomeRows(MatchedBCEWithLogitsLoss()), MANY_BINARY, WHOLE)],
-    "beyond-the-limits-of-kernels": [(MatchedCrossEntropyLoss(100, 1e-11), MANY_SOFT, WHOLE)],
+    "small-alpha-eps": [(MatchedCrossEntropyLoss(100, 1e-11), MANY_SOFT, WHOLE)],
     "integers-as-alpha-eps": [(MatchedCrossEntropyLoss(3, alpha_eps), LABELS, WHOLE) for alpha_eps in (1, 2, 3)],
-    "learnt": [(MatchedCrossEntropyLoss(3, learnt(0.3, 0.1, 2.0)), LABELS, BROKEN)],
+    "learnt": [(MatchedCrossEntropyLoss(3, learnt(0.3, 0.1, 2.0)), LABELS, WHOLE)],
+    "learnt-soft": [(MatchedCrossEntropyLoss(3, learnt(0.3, 0.1, 2.0), "moment"), SOFT, WHOLE)],
     "index-given": [(OfIndex(), LABELS, DYNAMIC)],
     "subclass": [(OfSubclass(MatchedCrossEntropyLoss(3)), LABELS, WHOLE)],
     "subclass-binary": [(OfSubclass(MatchedBCEWithLogitsLoss()), SOFT_BINARY, WHOLE)],
     "learnt-binary": [(MatchedBCEWithLogitsLoss(learnt(0.3), learnt(0.2)), SOFT_BINARY, BROKEN)],
 }
-WRONG = {  # labels far out of their limits, and for kernels at all, whose compiled losses give no number
+WRONG = {  # labels out of their limits, whose compiled losses give no number
     "wrong-few": (MatchedBCEWithLogitsLoss(), torch.tensor([0.0, 2.0, 1.0])),
     "wrong-not-a-number": (MatchedBCEWithLogitsLoss(), torch.tensor([0.0, math.nan, 1.0])),
     "wrong-labels": (MatchedCrossEntropyLoss(100), MANY_LABELS + 1),
@@ -602,11 +599,10 @@ WRONG = {  # labels far out of their limits, and for kernels at all, whose compi
         MatchedCrossEntropyLoss(100, weight=torch.ones(100), label_smoothing=0.1),
         MANY_LABELS + 1,
     ),
+    "wrong-many": (MatchedBCEWithLogitsLoss(), torch.linspace(0.0, 1.1, 9_000)),
+    "wrong-counts": (MatchedCrossEntropyLoss(100), MANY_SOFT - 0.01),
+    "wrong-rows": (MatchedCrossEntropyLoss(100, reduction="none"), MANY_SOFT - 0.01),
 }
-if HAS_KERNELS:
-    WRONG["wrong-many"] = (MatchedBCEWithLogitsLoss(), torch.linspace(0.0, 1.1, 9_000))
-    WRONG["wrong-counts"] = (MatchedCrossEntropyLoss(100), MANY_SOFT - 0.01)
-    WRONG["wrong-rows"] = (MatchedCrossEntropyLoss(100, reduction="none"), MANY_SOFT - 0.01)
 REFUSED = {  # also within compiled graphs
     "complex-weight": (MatchedCrossEntropyLoss(3), LABELS),
     "complex-weight-many": (MatchedCrossEntropyLoss(100), MANY_LABELS),
@@ -689,49 +685,34 @@ def difference_when_compiled(case: str) -> str:
     return ""
 
 
-WITHOUT_KERNELS = """
-import runpy, sys
-sys.modules["gaussify.nn._kernels"] = None
-runpy.run_path(sys.argv[1], run_name="__main__")
-"""
+def differences_when_compiled(cases: Iterable[str]) -> dict[str, str]:
+    program = [sys.executable, __file__, *cases]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # this file imports what lies beside it
+    run = subprocess.run(program, capture_output=True, text=True, check=True, env=environment)
+    return {case: text for case, text in json.loads(run.stdout.splitlines()[-1]).items() if text}
 
 
-def differences_when_compiled(cases: Iterable[str], *, has_kernels: bool = True) -> dict[str, str]:
-    program = [__file__] if has_kernels else ["-c", WITHOUT_KERNELS, __file__]
-    run = subprocess.run([sys.executable, *program, *cases], capture_output=True, text=True, check=True)
-    return json.loads(run.stdout.splitlines()[-1])
+# by name: those that trace what others do not
+IN_EVERY_RUN = """
+index-moment soft-variational ignored-all-options integer-binary-variational soft-binary-variational soft-binary-gauss
+many-soft-variational-sum labels-weighted-rows soft-binary-weighted few-planes-labels-weighted few-planes-soft-dynamic
+several-numbers-of-classes-smoothed-0.1 function-labels-dynamic function-binary-dynamic some-labels some-binary-labels
+learnt learnt-soft learnt-binary index-given wrong-labels-of-classes wrong-counts complex-weight
+refused-alpha_eps-binary-gauss labels functions-few
+""".split()
+ALL = [*COMPILED, *WRONG, *REFUSED, *REFUSED_OPTIONS, *WITHIN_FUNCTIONS, *BACKWARD_ALONE]
 
 
-@pytest.fixture(scope="module")
-def differences() -> dict[str, str]:
-    return differences_when_compiled(
-        [*COMPILED, *WRONG, *REFUSED, *REFUSED_OPTIONS, *WITHIN_FUNCTIONS, *BACKWARD_ALONE]
-    )
+def test_compiled_losses_are_the_plain_ones():
+    """Values, gradients and errors; each case is named that differs."""
+    assert set(IN_EVERY_RUN) <= set(ALL)
+    assert differences_when_compiled(IN_EVERY_RUN) == {}
 
 
-@pytest.mark.parametrize("case", COMPILED)
-def test_a_compiled_loss_equals_the_plain_one(case, differences):
-    assert differences[case] == ""
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_labels_far_out_of_limits_give_compiled_losses_no_number(case, differences):
-    assert differences[case] == ""
-
-
-@pytest.mark.parametrize("case", [*REFUSED, *REFUSED_OPTIONS])
-def test_compiled_losses_refuse_what_others_do(case, differences):
-    assert differences[case] == ""
-
-
-@pytest.mark.parametrize("case", BACKWARD_ALONE)
-def test_backward_of_a_plain_loss_may_be_compiled(case, differences):
-    assert differences[case] == ""
-
-
-@pytest.mark.parametrize("case", WITHIN_FUNCTIONS)
-def test_a_compiled_graph_may_hold_functions_of_the_binary_loss(case, differences):
-    assert differences[case] == ""
+@pytest.mark.slow
+@pytest.mark.parametrize("share", range(3))
+def test_more_compiled_losses_are_the_plain_ones(share):
+    assert differences_when_compiled([case for case in ALL if case not in IN_EVERY_RUN][share::3]) == {}
 
 
 @pytest.mark.parametrize("y", [LABELS + 0j, torch.eye(5, 3) + 0j], ids=["labels", "probabilities"])
@@ -761,16 +742,10 @@ def test_a_weight_may_be_learnt():
     assert torch.autograd.grad(loss(logits, LABELS), loss.weight)[0].abs().sum() > 0.0
 
 
-@pytest.mark.parametrize("share", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2, 3))])
-def test_compiled_losses_are_the_same_without_kernels(share):
-    cases = [*COMPILED, *REFUSED, *WITHIN_FUNCTIONS][share::4]
-    assert differences_when_compiled(cases, has_kernels=False) == dict.fromkeys(cases, "")
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the default compiler needs one for C++")
 def test_the_default_compiler_gives_the_same():
-    assert differences_when_compiled(BY_DEFAULT) == dict.fromkeys(BY_DEFAULT, "")
+    assert differences_when_compiled(BY_DEFAULT) == {}
 
 
 KEPT_GRAPH = """
@@ -791,6 +766,7 @@ for loss, y in [
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the default compiler needs one for C++")
 def test_backward_of_a_compiled_loss_may_be_called_again(tmp_path):
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
@@ -868,7 +844,7 @@ def test_labels_out_of_limits_give_no_number_where_they_cannot_be_looked_at(loss
 @pytest.mark.parametrize("alpha_eps", [np.float64(0.5), np.float32(0.5), 1, np.int64(1)], ids=repr)
 def test_numbers_of_any_kind_are_numbers(alpha_eps):
     logits, same = random_logits(5, 3), float(alpha_eps)
-    assert type(MatchedCrossEntropyLoss(3, alpha_eps).alpha_eps) is float  # of which there are kernels
+    assert type(MatchedCrossEntropyLoss(3, alpha_eps).alpha_eps) is float
     assert_close(
         MatchedCrossEntropyLoss(3, alpha_eps)(logits, LABELS), matched_cross_entropy(logits, LABELS, alpha_eps=same)
     )
@@ -906,7 +882,7 @@ def test_smoothed_counts_have_the_digits_of_the_logits():
     logits, counts = random_logits(5, 3).double(), SOFT.float()
     options = {"label_smoothing": 0.1}
     expected = matched_cross_entropy(logits, counts.double(), **options)
-    learnt_eps = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)  # not for kernels
+    learnt_eps = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
     assert_close(matched_cross_entropy(logits, counts, alpha_eps=learnt_eps, **options), expected, rtol=1e-12, atol=0)
 
 

@@ -1,12 +1,16 @@
-r"""The Gamma distribution in the log basis, and the distributions that are powers of it.
+r"""The Gamma distribution in the log basis, and the families that are powers of it.
 
 With :math:`\psi = \log\omega`, :math:`\omega \sim \mathrm{Gamma}(a, b)`, the log-density is, up to a constant,
 :math:`\log p(\psi) = a\psi - b e^{\psi}` (section 3.2 of the paper). Scaling and powers of :math:`\omega` are
-affine maps :math:`\psi \mapsto c + d\psi`, and the ``"laplace"``, ``"variational"`` and ``"moment"`` Gaussians follow
-such maps. So one derivation serves Gamma, Exponential, Chi2, Weibull, HalfNormal and InverseGamma.
+affine maps :math:`\psi \mapsto c + d\psi`, under which laplace, variational and moment matching are equivariant:
+one derivation serves Gamma, Exponential, Chi2, Weibull, HalfNormal and InverseGamma.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Exponential, Gamma, HalfNormal, InverseGamma, LogNormal, Normal, Weibull
 
@@ -16,45 +20,77 @@ from gaussify.matching._methods import MatchMethod
 from gaussify.matching._registry import match, register_match
 
 
-@register_match(Gamma, "laplace")  # and Chi2(k), in torch a subclass: Gamma(k/2, 1/2)
-def _gamma_laplace(distribution: Gamma) -> Normal:
-    r"""Return mode and curvature of :math:`a\psi - b e^\psi`: :math:`\mathcal{N}(\log(a/b),\; 1/a)`."""
-    a, b = distribution.concentration, distribution.rate
-    return Normal(a.log() - b.log(), a.rsqrt())
+class LogGamma(NamedTuple):
+    r"""The Gaussian that stands for :math:`\log\omega`, :math:`\omega \sim \mathrm{Gamma}(a, 1)`.
 
-
-@register_match(Gamma, "variational")
-def _gamma_variational(distribution: Gamma) -> Normal:
-    r"""Return the minimiser of :math:`-\tfrac12\log\sigma^2 - a\mu + b e^{\mu + \sigma^2/2}`.
-
-    The gradients vanish at :math:`\mathcal{N}(\log(a/b) - 1/(2a),\; 1/a)`.
+    Examples
+    --------
+    >>> LogGamma(mean=torch.tensor(0.0), variance=torch.tensor(1.0), log_variance=torch.tensor(0.0)).variance
+    tensor(1.)
     """
-    a, b = distribution.concentration, distribution.rate
-    return Normal(a.log() - b.log() - 0.5 / a, a.rsqrt())
+
+    mean: Float[Tensor, "*n"]
+    variance: Float[Tensor, "*n"]
+    log_variance: Float[Tensor, "*n"]
 
 
-@register_match(Gamma, "moment")
-def _gamma_moment(distribution: Gamma) -> Normal:
-    r"""Return mean and variance of a log-Gamma: :math:`\mathcal{N}(\Psi(a) - \log b,\; \Psi'(a))`."""
-    a, b = distribution.concentration, distribution.rate
-    return Normal(torch.digamma(a) - b.log(), trigamma(a).sqrt())
+def match_log_gamma(concentration: Float[Tensor, "*n"], method: str) -> LogGamma:
+    r"""Return the Gaussian of each concentration :math:`a`.
 
+    Every Gaussian for a Gamma in the library comes from here: those of ``match``, of the likelihoods and of the losses
+    of networks. Nothing is checked, so that ``torch.compile`` can trace it.
 
-@register_match(Gamma, "moment-ori")
-def _gamma_moment_ori(distribution: Gamma) -> Normal:
-    r"""Return the log-normal with mean :math:`a/b` and variance :math:`a/b^2` (Milios et al., 2018).
-
-    .. math:: \sigma^2 = \log(1 + 1/a), \qquad \mu = \log(a/b) - \sigma^2/2
-
-    The paper prints :math:`\log(1 + b/a)`, which is right only for :math:`b = 1`.
+    Examples
+    --------
+    >>> match_log_gamma(torch.tensor([0.1, 1.1]), "laplace")[:2]
+    (tensor([-2.3026,  0.0953]), tensor([10.0000,  0.9091]))
     """
-    a, b = distribution.concentration, distribution.rate
-    variance = torch.log1p(1.0 / a)
-    return Normal(a.log() - b.log() - 0.5 * variance, variance.sqrt())
+    return _RULES[method](concentration)
+
+
+def _laplace(a: Tensor) -> LogGamma:
+    r"""Mode and curvature of :math:`a\psi - e^\psi`: :math:`\mathcal{N}(\log a,\; 1/a)`."""
+    log = a.log()
+    return LogGamma(log, a.reciprocal(), -log)
+
+
+def _variational(a: Tensor) -> LogGamma:
+    r"""Minimiser of :math:`-\tfrac12\log\sigma^2 - a\mu + e^{\mu + \sigma^2/2}`.
+
+    The gradients vanish at :math:`\mathcal{N}(\log a - 1/(2a),\; 1/a)`.
+    """
+    log, variance = a.log(), a.reciprocal()
+    return LogGamma(torch.sub(log, variance, alpha=0.5), variance, -log)
+
+
+def _moment(a: Tensor) -> LogGamma:
+    r"""Mean and variance of a log-Gamma: :math:`\mathcal{N}(\Psi(a),\; \Psi'(a))`."""
+    variance = trigamma(a)
+    return LogGamma(torch.digamma(a), variance, variance.log())
+
+
+def _moment_ori(a: Tensor) -> LogGamma:
+    r"""Log-normal with mean :math:`a` and variance :math:`a` (Milios et al., 2018).
+
+    .. math:: \sigma^2 = \log(1 + 1/a), \qquad \mu = \log a - \sigma^2/2
+
+    For a rate :math:`b` the paper prints :math:`\sigma^2 = \log(1 + b/a)`, which is right only for :math:`b = 1`: the
+    rate divides :math:`\omega`, so it shifts the mean by :math:`-\log b` and leaves the variance alone.
+    """
+    variance = torch.log1p(a.reciprocal())
+    return LogGamma(torch.sub(a.log(), variance, alpha=0.5), variance, variance.log())
+
+
+_RULES: dict[str, Callable[[Tensor], LogGamma]] = {
+    MatchMethod.LAPLACE: _laplace,
+    MatchMethod.VARIATIONAL: _variational,
+    MatchMethod.MOMENT: _moment,
+    MatchMethod.MOMENT_ORI: _moment_ori,
+}
 
 
 def _affine(normal: Normal, shift: Tensor, factor: Tensor) -> Normal:
-    r"""Return the normal of :math:`c + d\psi`."""
+    r"""Normal of :math:`c + d\psi`."""
     return Normal(shift + factor * normal.loc, factor.abs() * normal.scale)
 
 
@@ -62,14 +98,20 @@ def _unit_gamma(concentration: Tensor) -> Gamma:
     return Gamma(concentration, torch.ones_like(concentration))
 
 
-def _register_powers_of_gamma(method: MatchMethod) -> None:
+def _register_gamma_and_its_powers(method: MatchMethod) -> None:
+    @register_match(Gamma, method)  # Chi2 is a Gamma for torch, with concentration k/2 and rate 1/2
+    def _gamma(distribution: Gamma) -> Normal:
+        r"""Gamma(:math:`a`, :math:`b`) is Gamma(:math:`a`, 1) divided by :math:`b`."""
+        matched = match_log_gamma(distribution.concentration, method)
+        return Normal(matched.mean - distribution.rate.log(), matched.variance.sqrt())
+
     @register_match(Exponential, method)
     def _exponential(distribution: Exponential) -> Normal:
         r"""Exponential(:math:`b`) is Gamma(1, :math:`b`)."""
         return match(Gamma(torch.ones_like(distribution.rate), distribution.rate), method)
 
     if method is MatchMethod.MOMENT_ORI:
-        return  # the moments of a power do not follow from those of the Gamma
+        return  # moments in the standard basis are not equivariant under powers
 
     @register_match(Weibull, method)
     def _weibull(distribution: Weibull) -> Normal:
@@ -97,12 +139,12 @@ def _register_powers_of_gamma(method: MatchMethod) -> None:
 
 
 for _method in MatchMethod:
-    _register_powers_of_gamma(_method)
+    _register_gamma_and_its_powers(_method)
 
 
 @register_match(InverseGamma, "moment-ori")
 def _inverse_gamma_moment_ori(distribution: InverseGamma) -> Normal:
-    r"""Return the log-normal with mean :math:`b/(a-1)` and variance :math:`b^2/((a-1)^2(a-2))`, for :math:`a > 2`.
+    r"""Log-normal with mean :math:`b/(a-1)` and variance :math:`b^2/((a-1)^2(a-2))`, for :math:`a > 2`.
 
     .. math:: \sigma^2 = \log(1 + 1/(a-2)), \qquad \mu = \log b - \log(a-1) - \sigma^2/2
     """

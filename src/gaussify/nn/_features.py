@@ -26,7 +26,7 @@ _LABEL_KEYS = ("labels", "label")
 
 
 class Features(NamedTuple):
-    """Rows that a network has turned into features, on the CPU.
+    """Features of rows, computed by a network, on the CPU.
 
     Examples
     --------
@@ -39,14 +39,14 @@ class Features(NamedTuple):
 
 
 class InputsOf(nn.Module):
-    """A network that ends before one of its layers: it returns what goes into that layer.
+    """A network that stops before one of its layers and returns the input of that layer.
 
     Parameters
     ----------
     network : nn.Module
-        It is run as a whole, so that it may be of any form.
+        Network of any form. It is run as a whole.
     layer : nn.Module, optional
-        One of its modules; by default the last ``nn.Linear``.
+        Module of the network whose input is returned. The default is the last ``nn.Linear``.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class InputsOf(nn.Module):
         self._rivals = [] if was_given else [module for module in modules if isinstance(module, nn.Linear)]
 
     def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
-        """Return the input of the layer; where the layer is used more than once, the last one."""
+        """Return the input of the layer, or the last one if the layer is called more than once."""
         seen: list[Tensor] = []
         order: list[nn.Module] = []
         thread = get_ident()
@@ -127,27 +127,26 @@ def extract_features(
     progress: bool | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> Features:
-    """Return what a network, in evaluation mode and without a graph, makes of all rows.
+    """Return the features of all rows, computed in evaluation mode and without a graph.
 
     Parameters
     ----------
     network : nn.Module
-        From a batch of inputs to features (n, d); further dimensions are flattened.
+        Network that maps a batch of inputs to features (n, d). Further dimensions are flattened.
     data : Tensor, Dataset or iterable of batches such as a DataLoader
-        A batch is a tensor of inputs, a tuple of inputs that ends with labels, or a mapping with the labels under
-        "labels" (or "label"), the rest of which is given to the network by name.
+        Inputs, with labels or without. A batch is a tensor of inputs, a tuple of inputs that ends with the labels, or a
+        mapping. A mapping has its labels under "labels" or "label"; the network receives the other entries by name.
     y : array-like of shape (n,), optional
-        Labels of a tensor.
+        Labels, if the data are a tensor of inputs.
     batch_size : int
-        Rows at a time, of a tensor or Dataset.
+        Number of rows of a tensor or Dataset in a batch.
     progress : bool, optional
-        Whether to show a bar; by default where the standard error is a terminal.
+        ``True`` shows a progress bar. By default it is shown when the standard error is a terminal.
     cache : path, optional
-        A file for the features. If it is there, and was written by the same network for the same data, nothing is
-        computed. Data are told apart by all numbers of a tensor or TensorDataset; of another Dataset by its length and
-        its first, middle and last rows; of a DataLoader also by which rows it takes and what it makes of these; of
-        other batches by their number and the first one. They must be such that one can go through them again. Labels
-        given as ``y`` are taken as they are.
+        File for the features. Nothing is computed if the same network has written it for the same data. A tensor or
+        TensorDataset is compared by all its numbers, another Dataset by its length and its first, middle and last rows.
+        A DataLoader is also compared by the rows that it takes and by their collated batch. Other batches are compared
+        by their number and the first one, and must allow a second pass. Labels given as ``y`` are not stored.
 
     Examples
     --------
@@ -169,7 +168,7 @@ def all_features(
     cache: Any,
     owner: str,
 ) -> Features:
-    """Return the same, with errors in the name of whom is asked."""
+    """Return the features of all rows; errors name ``owner``."""
     batches = as_batches(data, y, batch_size, owner=owner)
 
     def computed() -> Features:
@@ -216,7 +215,7 @@ def joined(batches: list[Features], *, owner: str) -> Features:
 def feature_batches(
     network: nn.Module, batches: Iterable[Any], *, progress: bool | None = None, owner: str
 ) -> Iterator[Features]:
-    """Yield what a network, in evaluation mode and without a graph, makes of each batch."""
+    """Yield the features of each batch, computed in evaluation mode and without a graph."""
     for batch in _with_progress(batches, progress):
         inputs, keywords, y = _parts(batch, owner=owner)
         rows = Features(features_of(network, *inputs, **keywords), None if y is None else _as_indices(y, owner=owner))
@@ -228,7 +227,7 @@ def feature_batches(
 
 
 def features_of(network: nn.Module, *inputs: Any, **keywords: Any) -> Float[Tensor, "n d"]:
-    """Return what a network, in evaluation mode and without a graph, makes of one batch; then it is as it was before.
+    """Return the features of one batch, computed in evaluation mode and without a graph; the mode is then restored.
 
     Examples
     --------
@@ -286,7 +285,7 @@ def as_batches(data: Any, y: Any, batch_size: int, *, owner: str) -> Iterable[An
 
 
 def fingerprint(network: nn.Module) -> str:
-    """Return a text that tells networks apart: by their weights, and by what they say about their modules.
+    """Return a text that identifies a network by its weights and by the texts of its modules.
 
     Examples
     --------
@@ -305,7 +304,7 @@ def fingerprint(network: nn.Module) -> str:
 
 
 def digest_of_tensor(tensor: Tensor) -> str:
-    """Return a text that tells tensors apart, by type, shape and all numbers.
+    """Return a text that identifies a tensor by its type, its shape and all its numbers.
 
     Examples
     --------
@@ -328,7 +327,7 @@ def _check_place(cache: str | os.PathLike[str], *, owner: str) -> None:
 
 
 def _identity(data: Any, batches: Any, *, owner: str) -> list[Any]:
-    """What tells data apart: all of tensors, else how many there are and some of them; which rows a loader takes."""
+    """What identifies data: all numbers of tensors, otherwise the length and a few rows, and the rows of a loader."""
     if isinstance(data, Tensor):
         return ["tensor", digest_of_tensor(data)]
     n_rows = _length(getattr(batches, "dataset", None))
@@ -344,7 +343,7 @@ def _identity(data: Any, batches: Any, *, owner: str) -> list[Any]:
 
 
 def _identity_of_rows(loader: DataLoader, n_rows: int) -> list[str]:
-    """All numbers of tensors; of another Dataset three rows; and what a loader makes of such rows."""
+    """Digests of all numbers of tensors, or of three rows of another Dataset, and of such rows after collation."""
     rows = [loader.dataset[row] for row in (0, n_rows // 2, n_rows - 1)]
     collated = rows if loader.batch_sampler is None else loader.collate_fn(rows)
     tensors = loader.dataset.tensors if isinstance(loader.dataset, TensorDataset) else ()
@@ -352,7 +351,7 @@ def _identity_of_rows(loader: DataLoader, n_rows: int) -> list[str]:
 
 
 def _identity_of_order(loader: DataLoader, n_rows: int) -> list[Any]:
-    """Whether a loader takes all rows, in whatever order; otherwise which ones."""
+    """The rows that a loader takes, or only the fact that it takes all of them, in whatever order."""
     sampler: Any = loader.sampler
     takes_all = isinstance(sampler, SequentialSampler) or (
         isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == n_rows
@@ -364,7 +363,7 @@ def _identity_of_order(loader: DataLoader, n_rows: int) -> list[Any]:
 
 
 def _digest_of(value: Any) -> str:
-    """Of tensors, arrays and numbers within tuples and mappings; of anything else, what it says about itself."""
+    """Digest of the numbers in nested tuples and mappings of tensors and arrays; of other objects, of their text."""
     if isinstance(value, Tensor):
         return digest_of_tensor(value)
     if isinstance(value, np.ndarray):
@@ -377,7 +376,7 @@ def _digest_of(value: Any) -> str:
 
 
 def _read_cache(path: str | os.PathLike[str], identity: dict[str, Any], *, owner: str) -> Features | None:
-    """What is there for this network and these data; nothing where it is damaged, or of others."""
+    """The features in a file, or None if it is damaged or belongs to another network or other data."""
     if not Path(path).exists() or not Path(path).stat().st_size:
         return None
     if stored_kind(path) not in (_KIND, _OLD_KIND):
@@ -392,7 +391,7 @@ def _read_cache(path: str | os.PathLike[str], identity: dict[str, Any], *, owner
 
 
 def _parts(batch: Any, *, owner: str) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-    """Inputs by place, inputs by name, and labels."""
+    """Positional inputs, inputs by name, and labels of a batch."""
     if isinstance(batch, Mapping):
         labels = [batch[key] for key in _LABEL_KEYS if key in batch]
         return (), {k: v for k, v in batch.items() if k not in _LABEL_KEYS}, labels[0] if labels else None
@@ -444,7 +443,7 @@ def _with_progress(batches: Iterable[Any], progress: bool | None) -> Iterable[An
 
 
 def _length(data: Any) -> int | None:
-    """How many there are, where that is known; a DataLoader of an IterableDataset has a length and does not tell."""
+    """The number of batches, or None if it is unknown, as for a DataLoader of an IterableDataset."""
     with suppress(TypeError):
         return len(data)
     return None

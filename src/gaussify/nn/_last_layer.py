@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -12,9 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gaussify._calibration import best_temperature
+from gaussify._calibration import AlphaOption, MethodOption, best_temperature
 from gaussify._estimators import plain, unchanged_on_error, unpacking
 from gaussify._persistence import read_model, write_model
+from gaussify._typing import no_type_check
 from gaussify._validation import as_labels, as_tensor, check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.likelihoods import ProbabilityUncertainty
@@ -38,7 +39,7 @@ _Layer = TypeVar("_Layer", bound="LastLayer")
 
 @contextmanager
 def _in_its_own_name() -> Iterator[None]:
-    """Have errors of the head speak of the layer, which is what a user knows."""
+    """Let errors of the head name the last layer, which is the class that users know."""
     try:
         yield
     except ValueError as error:
@@ -51,34 +52,35 @@ def _in_its_own_name() -> Iterator[None]:
 class LastLayer(nn.Module):
     r"""The last layer of a trained network as Bayesian logistic regression on its features, in closed form.
 
-    The network is frozen and the data pass through it once; their features go into the statistics of
-    :class:`~gaussify.BayesianLogisticRegression`, whose posterior is exact in the matched model. There is nothing to
-    iterate, so that rows and classes can be added later, and likelihood and prior changed without another pass.
+    The network is frozen, and the data pass through it once. Their features go into the statistics of
+    :class:`~gaussify.BayesianLogisticRegression`, whose posterior is exact in the matched model. Nothing is iterated:
+    rows and classes can be added later, and likelihood and prior can be changed without another pass.
 
     Parameters
     ----------
     features : nn.Module
-        From a batch of inputs to features (n, d). From now on it stays in evaluation mode, and its parameters do not
-        require gradients. :class:`~gaussify.nn.InputsOf` makes one of a network with its last layer, as
-        ``LastLayer.of`` does.
+        Network that maps a batch of inputs to features (n, d). It is set to evaluation mode for good, and its
+        parameters no longer require gradients. :class:`~gaussify.nn.InputsOf` makes such a network from one that still
+        has its last layer; ``LastLayer.of`` uses it.
     n_classes : int
-        Labels are class indices below it.
+        Number of classes. Labels are class indices below it.
     method, alpha_eps, temperature, prior_variance, **head
-        Of :class:`~gaussify.BayesianLogisticRegression`. Those that are ``"auto"`` are chosen by leaving rows out.
+        Parameters of :class:`~gaussify.BayesianLogisticRegression`. Those that are ``"auto"`` are chosen by their
+        leave-one-out score.
     batch_size : int
-        Rows that pass through the network at a time, of a tensor or Dataset; a DataLoader has its own.
+        Number of rows of a tensor or Dataset that pass through the network at a time. A DataLoader has its own.
     progress : bool, optional
-        Whether to show a bar; by default where the standard error is a terminal.
+        ``True`` shows a progress bar. By default it is shown when the standard error is a terminal.
 
     Attributes
     ----------
     head : BayesianLogisticRegression
-        On features; it has all that was learnt, and more to ask for: ``head.coef_``, ``head.sample()``,
-        ``head.set_params(alpha_eps=0.05)``, ...
+        Classifier of the features, which holds everything that was learnt. It has further methods and attributes, such
+        as ``head.coef_``, ``head.sample()`` and ``head.set_params(alpha_eps=0.05)``.
 
     Notes
     -----
-    ``state_dict`` holds the network alone; ``save`` and ``load`` are for what was learnt here.
+    ``state_dict`` holds the network alone. ``save`` and ``load`` are for the head.
 
     Examples
     --------
@@ -86,7 +88,7 @@ class LastLayer(nn.Module):
     >>> X, y = (torch.as_tensor(part) for part in load_digits(return_X_y=True))
     >>> X = X.float() / 16
     >>> _ = torch.manual_seed(0)
-    >>> network = nn.Sequential(nn.Linear(64, 100), nn.ReLU())  # random here, as a rule trained
+    >>> network = nn.Sequential(nn.Linear(64, 100), nn.ReLU())  # random here; usually it is trained
     >>> model = LastLayer(network, n_classes=10).fit(X[:1000], y[:1000])
     >>> probs = model.predict_proba(X[1000:])
     >>> bool((probs.argmax(1) == y[1000:]).float().mean() > 0.85)
@@ -95,17 +97,18 @@ class LastLayer(nn.Module):
     1797
     """
 
+    @no_type_check
     def __init__(
         self,
-        features: Any,  # checked below
-        n_classes: Any,
-        method: Any = "variational",
-        alpha_eps: Any = "auto",
-        temperature: Any = "auto",
-        prior_variance: Any = "auto",
+        features: nn.Module,
+        n_classes: int,
+        method: MethodOption = "variational",
+        alpha_eps: AlphaOption = "auto",
+        temperature: float | Literal["auto"] = "auto",
+        prior_variance: float | Literal["auto"] = "auto",
         *,
         batch_size: int = 256,
-        progress: Any = None,
+        progress: bool | None = None,
         **head: Any,
     ) -> None:
         super().__init__()

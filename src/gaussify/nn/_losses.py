@@ -1,16 +1,21 @@
-"""Modules in place of torch's losses: they hold options and call the functions."""
+"""Modules in place of torch's losses. They hold the options and call the functions of ``functional.py``."""
 
+from collections.abc import Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from gaussify._typing import no_type_check
 from gaussify._validation import as_concentration, check_count, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
-from gaussify.nn._choice import Reduction
 from gaussify.nn.functional import (
+    BetaMethodName,
+    MethodName,
+    Reduction,
+    ReductionName,
     as_fraction,
     check_index,
     check_tensors,
@@ -25,28 +30,28 @@ class MatchedCrossEntropyLoss(nn.Module):
 
     .. math:: \ell(f, y) = -\sum_k \log\mathcal{N}(f_k; m_{yk}, v_{yk})
 
-    See :func:`~gaussify.nn.functional.matched_cross_entropy`. Trained logits are those of a softmax: probabilities are
-    ``logits.softmax(-1)`` (with ``method="gauss"``, too, where the paper does so).
+    See :func:`~gaussify.nn.functional.matched_cross_entropy`. Class probabilities of a trained network are
+    ``logits.softmax(-1)``, for every method; the paper does so for ``"gauss"``, too.
 
     Parameters
     ----------
     n_classes : int
         Number of classes, the columns of the logits.
     alpha_eps : float, sequence or Tensor
-        Concentration behind a label: one number, or one per class, which are of this module's state. An
-        ``nn.Parameter`` is one of its parameters.
+        Concentration of the prior, the small count that every class has before a label is seen: one number, or one per
+        class. A vector belongs to the state of the module, and an ``nn.Parameter`` is learnt.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`.
     reduction : {"mean", "sum", "none"}
-        As torch's.
+        How the losses of rows are combined, as in torch.
     weight : Tensor of shape (n_classes,), optional
-        Factor on the loss of each class.
+        Factor of each class.
     ignore_index : int
-        Class index whose rows do not count.
+        Class index of rows that are left out.
     label_smoothing : float
-        Part of each label that is spread evenly over all classes.
+        Part of each label, from 0 to 1, that is spread evenly over all classes.
     label_variance : float
-        Variance of a label for ``method="gauss"``.
+        Variance of one label for ``method="gauss"``.
 
     Examples
     --------
@@ -65,24 +70,28 @@ class MatchedCrossEntropyLoss(nn.Module):
     """
 
     weight: Tensor | None
-    label_variance: float
+    alpha_eps: float | Tensor
+    method: MethodName
+    reduction: ReductionName
+    label_variance: float | Tensor
 
+    @no_type_check
     def __init__(
         self,
         n_classes: int,
-        alpha_eps: Any = 0.1,
-        method: str = "variational",
-        reduction: str = "mean",
+        alpha_eps: float | Sequence[float] | Tensor = 0.1,
+        method: MethodName = "variational",
+        reduction: ReductionName = "mean",
         *,
         weight: Tensor | None = None,
         ignore_index: int = -100,
-        label_smoothing: Any = 0.0,
-        label_variance: float = 1.0,
+        label_smoothing: float = 0.0,
+        label_variance: float | Tensor = 1.0,
     ) -> None:
         super().__init__()
         owner = type(self).__name__
         self.n_classes = check_count(n_classes, name="n_classes", owner=owner, minimum=2)
-        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner).value  # a word is found sooner
+        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner).value
         as_concentration(alpha_eps, name="alpha_eps", owner=owner, sizes=(self.n_classes,))
         as_concentration(label_variance, name="label_variance", owner=owner)
         _hold(self, "alpha_eps", alpha_eps)
@@ -124,20 +133,20 @@ class MatchedBCEWithLogitsLoss(nn.Module):
     r"""Least squares in place of :class:`torch.nn.BCEWithLogitsLoss`: labels as Gaussian observations of a logit.
 
     See :func:`~gaussify.nn.functional.matched_binary_cross_entropy_with_logits`. Probabilities of class 1 are
-    ``logits.sigmoid()``. With ``method="gauss"`` outputs are near the labels 0 and 1 themselves: a decision is at 0.5.
+    ``logits.sigmoid()``. With ``method="gauss"`` the network regresses on the labels 0 and 1, so it decides at 0.5.
 
     Parameters
     ----------
     alpha_eps, beta_eps : float or Tensor
-        Concentrations behind class 1 and class 0; ``beta_eps=None`` takes ``alpha_eps``.
+        Concentrations of the prior for class 1 and class 0. ``beta_eps=None`` takes ``alpha_eps``.
     method : {"variational", "moment", "laplace", "gauss"}
         How labels become Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`.
     reduction : {"mean", "sum", "none"}
-        As torch's.
+        How the losses are combined, as in torch.
     weight, pos_weight : Tensor, optional
-        Factor on each loss, and on that of label 1; broadcast.
+        Factors of all losses, and of the losses of label 1. Both broadcast to the logits.
     label_variance : float
-        Variance of a label for ``method="gauss"``.
+        Variance of one label for ``method="gauss"``.
 
     Examples
     --------
@@ -147,22 +156,28 @@ class MatchedBCEWithLogitsLoss(nn.Module):
 
     weight: Tensor | None
     pos_weight: Tensor | None
-    label_variance: float
+    alpha_eps: float | Tensor
+    beta_eps: float | Tensor | None
+    method: BetaMethodName
+    reduction: ReductionName
+    label_variance: float | Tensor
 
+    @no_type_check
     def __init__(
         self,
-        alpha_eps: Any = 0.1,
-        beta_eps: Any = None,
-        method: str = "variational",
-        reduction: str = "mean",
+        alpha_eps: float | Tensor = 0.1,
+        beta_eps: float | Tensor | None = None,
+        method: BetaMethodName = "variational",
+        reduction: ReductionName = "mean",
         *,
         weight: Tensor | None = None,
         pos_weight: Tensor | None = None,
-        label_variance: float = 1.0,
+        label_variance: float | Tensor = 1.0,
     ) -> None:
         super().__init__()
         owner = type(self).__name__
-        self.method = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS).value
+        chosen = check_option(method, LikelihoodMethod, name="method", owner=owner, allowed=BETA_METHODS)
+        self.method = cast(BetaMethodName, chosen.value)
         for name, value in (("alpha_eps", alpha_eps), ("beta_eps", beta_eps), ("label_variance", label_variance)):
             if not (name == "beta_eps" and value is None):
                 as_concentration(value, name=name, owner=owner)
@@ -197,7 +212,7 @@ class MatchedBCEWithLogitsLoss(nn.Module):
 def _hold(module: nn.Module, name: str, value: Any) -> None:
     """Keep a number as it is, a parameter as the module's own, and anything else as a tensor of its state."""
     if isinstance(value, Real):
-        setattr(module, name, float(value))  # for which there are kernels
+        setattr(module, name, float(value))
     elif value is None or isinstance(value, nn.Parameter):
         setattr(module, name, value)
     else:

@@ -1,12 +1,13 @@
-"""The cost of the losses beside torch's own: forward and backward, alone and as a part of a training step.
+"""What losses cost beside torch's own: forward and backward, alone and as part of a training step.
 
-Each ratio is that of two functions in one interleaved run, each timed when the machine is quiet. A loss alone is a few
-operations on logits; with few logits, most of the time goes into calling these operations. ``torch.compile``
-(``compiled``) fuses each loss into one operation, torch's and ours. The kinds of labels are class indices,
-probabilities of classes (``soft``, which give each row its own Gaussian), binary labels, and labels between 0 and 1.
-The forms are the mean, the mean with a weight for each class (``pos_weight`` for binary labels), the losses of all rows
-(``reduction="none"``), averaged afterwards, and the mean for logits (n, c, 64), as of images, with as many rows in all
-(``planes``).
+Every ratio is of two functions in one interleaved run. The kinds of targets are class indices, probabilities of classes
+(``soft``), binary labels, and labels between 0 and 1 (``soft binary``). The forms are the mean, the mean with a weight
+for each class (``pos_weight`` for binary labels), the losses of rows (``reduction="none"``), whose mean is taken
+afterwards, and the mean for logits (n, c, 64) with as many rows in all (``planes``).
+
+A loss alone is a few operations on logits, with ``torch.compile`` a single one: for few logits, the time is that of
+calling them. A ``training step`` is one of a network with one hidden layer. ``MLP step`` and ``CNN step`` are steps of
+small networks for images of 28 x 28 pixels.
 """
 
 from collections.abc import Callable
@@ -32,11 +33,12 @@ _FORMS = {"mean": "-", "weighted": "--", "rows": ":", "planes": "-."}
 _FORM_WORDS = {"weighted": "weights", "rows": "no reduction", "planes": "logits (n, c, 64)"}
 _PLANE = 64  # rows side by side
 _PLACES = ("alone", "alone, compiled", "training step")
+_NETWORKS = ("MLP step", "CNN step")
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
     places = [place for place in _PLACES if settings["compiles"] or "compiled" not in place]
-    return [
+    losses: list[lab.Task] = [
         {"kind": kind, "form": form, "place": place, "n_rows": n_rows, "n_logits": n_logits}
         for kind in _KINDS
         for form in _FORMS
@@ -44,6 +46,12 @@ def _tasks(settings: lab.Settings) -> list[lab.Task]:
         for n_rows, n_logits in settings["sizes" if form == "mean" else "some_sizes"]
         if form != "planes" or not ("binary" in kind or place == "training step")
     ]
+    steps: list[lab.Task] = [
+        {"kind": "classes", "form": "mean", "place": place, "n_rows": n_rows, "n_logits": n_logits}
+        for place in _NETWORKS
+        for n_rows, n_logits in settings["network_sizes"]
+    ]
+    return losses + steps
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
@@ -63,8 +71,13 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     if "compiled" in task["place"]:
         torch.compiler.reset()  # a function is compiled for at most eight kinds of arguments
         losses = {name: torch.compile(loss) for name, loss in losses.items()}
-    n_inputs = settings["n_inputs"] if task["place"] == "training step" else None
-    steps = {name: _step(loss, logits, target, n_inputs, seed) for name, loss in losses.items()}
+    if "step" in task["place"]:
+        steps = {
+            name: _training_step(loss, target, task["place"], n_logits, settings["n_inputs"], seed)
+            for name, loss in losses.items()
+        }
+    else:
+        steps = {name: _alone(loss, logits, target) for name, loss in losses.items()}
     seconds = quiet_times(steps, settings["seconds"])
     own, reference = (1e6 * seconds[name] for name in ("own", "reference"))
     return [
@@ -94,22 +107,26 @@ def _options(form: str, binary: bool, n_logits: int, generator: torch.Generator)
     return {"reduction": "none"} if form == "rows" else {}
 
 
-def _step(
-    loss: Callable[..., Tensor], logits: Tensor, target: Tensor, n_inputs: int | None, seed: int
+def _alone(loss: Callable[..., Tensor], logits: Tensor, target: Tensor) -> Callable[[], None]:
+    """Forward and backward of the loss."""
+    own = logits.clone().requires_grad_()
+
+    def alone() -> None:
+        own.grad = None
+        _mean(loss(own, target)).backward()
+
+    return alone
+
+
+def _training_step(
+    loss: Callable[..., Tensor], target: Tensor, place: str, n_logits: int, n_inputs: int, seed: int
 ) -> Callable[[], None]:
-    """Return a function: forward and backward of the loss alone, or a training step of a small network."""
-    if n_inputs is None:
-        own = logits.clone().requires_grad_()
-
-        def alone() -> None:
-            own.grad = None
-            _mean(loss(own, target)).backward()
-
-        return alone
-    inputs = torch.randn(len(target), n_inputs, generator=torch.Generator().manual_seed(seed))
+    """A step of Adam for a network."""
+    shape = (1, 28, 28) if place in _NETWORKS else (n_inputs,)
+    inputs = torch.randn(len(target), *shape, generator=torch.Generator().manual_seed(seed))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = nn.Sequential(nn.Linear(n_inputs, n_inputs), nn.ReLU(), nn.Linear(n_inputs, logits.shape[1]))
+        network = _network(place, n_logits, n_inputs)
     optimiser = torch.optim.Adam(network.parameters(), lr=1e-4)
 
     def train() -> None:
@@ -118,6 +135,17 @@ def _step(
         optimiser.step()
 
     return train
+
+
+def _network(place: str, n_logits: int, n_inputs: int) -> nn.Module:
+    if place == "MLP step":
+        hidden = [nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU()]
+        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(256, n_logits))
+    if place == "CNN step":
+        convolutions = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        convolutions += [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(32 * 49, n_logits))
+    return nn.Sequential(nn.Linear(n_inputs, n_inputs), nn.ReLU(), nn.Linear(n_inputs, n_logits))
 
 
 def _mean(losses: Tensor) -> Tensor:
@@ -154,10 +182,12 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
 TITLE = "Matched losses beside torch's own: time of forward and backward"
 PRESETS = lab.presets(
     dict(sizes=[[64, 10], [128, 10], [512, 10], [128, 100], [512, 100], [512, 1000], [4096, 1000]])
-    | dict(some_sizes=[[64, 10], [512, 10], [512, 100], [4096, 1000]], n_inputs=256, compiles=True),
-    smoke=dict(sizes=[[16, 3]], some_sizes=[[16, 3]], n_inputs=8, seconds=0.01, compiles=False),
+    | dict(some_sizes=[[64, 10], [512, 10], [512, 100], [4096, 1000]], network_sizes=[[256, 10], [256, 1000]])
+    | dict(n_inputs=256, compiles=True),
+    smoke=dict(
+        sizes=[[16, 3]], some_sizes=[[16, 3]], network_sizes=[[16, 3]], n_inputs=8, seconds=0.01, compiles=False
+    ),
     laptop=dict(seconds=2.0),
     paper=dict(seconds=60.0),
 )
-
 lab.register(lab.Experiment("loss-speed", TITLE, PRESETS, _tasks, _run, _draw, _summarise))

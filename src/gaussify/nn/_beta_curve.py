@@ -1,0 +1,117 @@
+"""The Gaussians of binary labels between 0 and 1, which have no closed form, by polynomials through matched ones."""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from gaussify.likelihoods import LikelihoodMethod
+from gaussify.nn._gaussians import Gaussians, compile_time, logit_beta_gaussian, without_modes
+
+
+class Layout(NamedTuple):
+    """How the bits of a number tell which piece of a curve it is on: 32 pieces from a power of two to the next."""
+
+    floating: Any  # types of NumPy
+    integer: Any
+    n_bits: int  # at the end, which tell the place within a piece
+    n_nodes: int  # of the polynomial on a piece, enough for all digits
+
+
+LAYOUTS = {
+    torch.float32: Layout(np.float32, np.int32, 23 - 5, 4),
+    torch.float64: Layout(np.float64, np.int64, 52 - 5, 8),
+}
+_INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
+
+
+class BetaCurve(NamedTuple):
+    r"""Mean and variance of a binary label between 0 and 1, for fixed concentrations, by polynomials.
+
+    Both are smooth but for :math:`y = -\alpha_\epsilon` and :math:`y = 1 + \beta_\epsilon`, where one of the two
+    concentrations of the Beta would be zero. So pieces are short where the nearer of the two is near: with the distance
+    :math:`s = \alpha_\epsilon + y` for :math:`y \le \tfrac12`, else :math:`s = \beta_\epsilon + 1 - y`, a piece is
+    1/32 of the interval between two powers of two, which the bits of :math:`s` tell (of concentrations above 1/2, half
+    of 1 is taken). Polynomials go through matched Gaussians at Chebyshev's nodes. Before the first piece and after the
+    last one they are NaN, for numbers that are no labels.
+    """
+
+    low_shift: float  # what makes the distance of a label up to 1/2
+    high_shift: float  # and of one minus a label above
+    first_low: int  # what to take from the leading bits of a distance to have the index of its piece
+    first_high: int
+    coefficients: Float[Tensor, "n_nodes 2 n_pieces"]  # of mean and variance, from the highest power down
+
+    def pieces(self, labels: Float[Tensor, "*n"]) -> tuple[Int64[Tensor, "*n"], Float[Tensor, "*n"]]:
+        """Return on which piece each label is, and where, from -1/2 to 1/2; on any if it is not from 0 to 1."""
+        n_bits = LAYOUTS[labels.dtype].n_bits
+        is_high = labels > 0.5
+        distance = torch.where(is_high, (1.0 - labels) + self.high_shift, labels + self.low_shift)
+        bits = distance.view(_INTEGERS[labels.dtype])
+        piece = (bits >> n_bits) - torch.where(is_high, self.first_high, self.first_low)
+        within = (bits & (2**n_bits - 1)).to(labels.dtype) * 2.0**-n_bits - 0.5
+        return piece.long().clamp(0, self.coefficients.size(-1) - 1), within
+
+    def of_labels(self, labels: Float[Tensor, "*n"]) -> Gaussians:
+        """Return the Gaussian of each label."""
+        piece, within = self.pieces(labels)
+        mean, variance = (self._polynomial(i, piece, within) for i in range(2))
+        return Gaussians(mean, variance, variance.log())
+
+    def _polynomial(self, i: int, piece: Tensor, within: Tensor) -> Tensor:
+        coefficients, flat = self.coefficients.to(within.device)[:, i], piece.reshape(-1)
+        value, *rest = (own.index_select(0, flat).reshape(within.shape) for own in coefficients)
+        for coefficient in rest:  # Horner's scheme
+            value = torch.addcmul(coefficient, value, within)
+        return value
+
+
+def beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype) -> BetaCurve:
+    """Return the curve, matched once for these options.
+
+    Examples
+    --------
+    >>> curve = beta_curve(0.1, 0.1, LikelihoodMethod.LAPLACE, torch.float32)
+    >>> curve.of_labels(torch.tensor([0.0, 1.0])).mean
+    tensor([-2.3979,  2.3979])
+    """
+    return _constant_curve(alpha_eps.hex(), beta_eps.hex(), method.value, dtype)
+
+
+@compile_time
+def _constant_curve(alpha_eps: str, beta_eps: str, method: str, dtype: torch.dtype) -> BetaCurve:
+    start, coefficients = _fit(float.fromhex(alpha_eps), float.fromhex(beta_eps), LikelihoodMethod(method), dtype)
+    return BetaCurve(*start, torch.from_numpy(coefficients))
+
+
+@lru_cache(maxsize=16)
+def _fit(
+    alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype
+) -> tuple[tuple[float, float, int, int], np.ndarray]:
+    """The parts of a curve, with its coefficients in NumPy: no mode or transform of torch's leaves a mark on them."""
+    layout = LAYOUTS[dtype]
+    nodes = 0.5 * np.cos(np.pi * (np.arange(layout.n_nodes) + 0.5) / layout.n_nodes)  # within (-1/2, 1/2)
+    shifts = min(alpha_eps, 0.5), min(beta_eps, 0.5)
+    (first_low, low), (first_high, high) = (_distances(shift, nodes, layout) for shift in shifts)
+    near_low, near_high = low + (alpha_eps - shifts[0]), high + (beta_eps - shifts[1])
+    far_low, far_high = (1.0 + shifts[0] - low) + beta_eps, (1.0 + shifts[1] - high) + alpha_eps
+    with without_modes(), torch.device("cpu"):
+        concentrations = np.concatenate([near_low, far_high]), np.concatenate([far_low, near_high])
+        alpha, beta = (torch.tensor(part.tolist(), dtype=torch.float64) for part in concentrations)
+        gaussians = [part.tolist() for part in logit_beta_gaussian(alpha, beta, method)]
+    values = np.array(gaussians)[..., None]  # (2, n_pieces, n_nodes, 1)
+    pieces = (np.linalg.inv(np.vander(nodes)) @ values)[..., 0]
+    padded = np.pad(pieces, ((0, 0), (1, 1), (0, 0)), constant_values=np.nan)
+    coefficients = np.ascontiguousarray(padded.transpose(2, 0, 1), layout.floating)
+    return (*shifts, first_low - 1, first_high - 1 - len(low)), coefficients
+
+
+def _distances(shift: float, nodes: np.ndarray, layout: Layout) -> tuple[int, np.ndarray]:
+    """The leading bits of the smallest distance, that of label 0 or 1, and nodes on all pieces up to label 1/2."""
+    ends = (np.array([0.0, 0.5], layout.floating) + layout.floating(shift)).view(layout.integer) >> layout.n_bits
+    pieces = np.arange(ends[0], ends[1] + 2, dtype=layout.integer)  # one more, as the end of the last
+    starts = (pieces << layout.n_bits).view(layout.floating).astype(np.float64)
+    return int(ends[0]), starts[:-1, None] + np.diff(starts)[:, None] * (nodes + 0.5)
