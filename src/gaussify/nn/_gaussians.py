@@ -21,6 +21,14 @@ try:  # torch.compiler.disable would import all of torch's compiler at once, for
 except ImportError:
     _untraced = torch.compiler.disable
 
+try:  # torch does not promise to keep this name
+    from torch._C import _len_torch_dispatch_stack
+except ImportError:
+
+    def _len_torch_dispatch_stack() -> int:
+        return 0
+
+
 Number = float | Tensor  # a Python number, or a tensor: one for all classes, or one for each
 _Result = TypeVar("_Result")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -226,6 +234,11 @@ def remembered(function: _Function) -> _Function:
             return function(*options, **names)
 
     return cast(_Function, look_up)
+
+
+def is_recorded() -> bool:
+    """Return whether a mode of torch, such as tracing, records or fakes calls."""
+    return _len_torch_dispatch_stack() > 0
 
 
 def without_modes() -> AbstractContextManager[object]:

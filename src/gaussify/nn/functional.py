@@ -34,12 +34,14 @@ from gaussify.nn._gaussians import (
     along_classes,
     count_gaussians,
     is_learnt,
+    is_recorded,
     logit_beta_gaussian,
     remembered,
 )
-from gaussify.nn._squares import Forms, KnownSlope, density_losses, label_forms, label_losses
+from gaussify.nn._squares import Forms, KnownSlope, LabelTable, density_losses, label_forms, label_losses
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
+_FEW_LOGITS, _FEW_CLASSES = 2**14, 128  # of a batch for which looking up rows of a table takes less time than it saves
 
 MethodName = Literal["variational", "moment", "laplace", "moment-ori", "gauss"]
 BetaMethodName = Literal["variational", "moment", "laplace", "gauss"]
@@ -110,8 +112,9 @@ def matched_cross_entropy(
     >>> matched_cross_entropy(logits, torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), method="laplace")
     tensor(10.3916)
     """
-    if weight is None and type(alpha_eps) is type(label_smoothing) is type(label_variance) is float:
-        loss = _plain_loss(input, target, alpha_eps, method, ignore_index, reduction, label_smoothing, label_variance)
+    if type(alpha_eps) is type(label_smoothing) is type(label_variance) is float:
+        numbers = alpha_eps, label_smoothing, label_variance
+        loss = _plain_loss(input, target, weight, reduction, method, ignore_index, *numbers)
         if loss is not None:
             return loss
     owner = "matched_cross_entropy"
@@ -210,35 +213,59 @@ def matched_binary_cross_entropy_with_logits(
     return _reduced(losses, how)
 
 
-def _plain_loss(input: Tensor, target: Tensor, *options: Any) -> Tensor | None:
+def _plain_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, *options: Any) -> Tensor | None:
     """The loss of class indices in the usual case: options are numbers, and all labels are classes. Otherwise None.
 
     All that batches of one shape have in common is worked out once, because small networks have no time for more.
     """
-    if is_compiling() or not (isinstance(input, Tensor) and isinstance(target, Tensor) and input.is_cpu):
+    if is_compiling() or is_recorded() or not (type(input) is Tensor is type(target) and input.is_cpu):
         return None
-    forms = _plain_forms(input.shape, input.dtype, target.shape, target.dtype, *options)
-    if forms is None or not _are_classes(target, input.shape[1]):
+    how = reduction
+    if weight is not None:
+        how = Reduction.NONE.value
+        if not _are_plain_weights(weight, input, label_smoothing=options[-2]) or reduction not in _REDUCTIONS:
+            return None
+    form = _plain_form(input.shape, input.dtype, target.shape, target.dtype, how, *options)
+    if form is None:
         return None
-    try:
-        return KnownSlope.apply(input, target, forms)
-    except RuntimeError:  # within torch.func, in forward mode, for labels made in inference mode
+    try:  # looking up own logits fails where a label is no class
+        loss = form(input, target) if isinstance(form, LabelTable) else KnownSlope.apply(input, target, form)
+    except (IndexError, RuntimeError):  # the latter also within torch.func, and in forward mode
         return None
+    return loss if weight is None else _weighted(loss, weight[target], Reduction(reduction))
+
+
+def _are_plain_weights(weight: Any, input: Tensor, *, label_smoothing: float) -> bool:
+    """Whether weights are fixed factors of the logits' type for each class, and labels have no part of all classes."""
+    return (
+        isinstance(weight, Tensor)
+        and weight.dtype is input.dtype
+        and weight.shape == input.shape[1:2]
+        and not weight.requires_grad
+        and label_smoothing == 0.0
+    )
+
+
+def _weighted(losses: Tensor, factors: Tensor, how: Reduction) -> Tensor:
+    losses = losses * factors
+    if how is Reduction.MEAN:
+        return losses.sum() / factors.sum()
+    return _reduced(losses, how)
 
 
 @remembered
-def _plain_forms(
+def _plain_form(
     shape: torch.Size,
     dtype: torch.dtype,
     target_shape: torch.Size,
     target_dtype: torch.dtype,
-    alpha_eps: float,
+    reduction: str,
     method: str,
     ignore_index: int,
-    reduction: str,
+    alpha_eps: float,
     label_smoothing: float,
     label_variance: float,
-) -> Forms | None:
+) -> LabelTable | Forms | None:
     is_usual = (
         len(shape) > 1
         and shape[1] > 1
@@ -255,7 +282,10 @@ def _plain_forms(
     if not is_usual:
         return None
     gaussians = LabelGaussians.of(LikelihoodMethod(method), alpha_eps, shape[1], label_smoothing, label_variance)
-    normaliser, n_rows = gaussians.row_normaliser(shape[1]), target_shape.numel()
+    n_rows = target_shape.numel()
+    if shape.numel() <= _FEW_LOGITS and shape[1] <= _FEW_CLASSES:
+        return LabelTable.of(gaussians, shape[1], dtype, reduction=str(reduction), n_rows=n_rows)
+    normaliser = gaussians.row_normaliser(shape[1])
     if reduction == Reduction.NONE:
         return label_forms(gaussians, constant=normaliser)
     divisor = n_rows if reduction == Reduction.MEAN else 1
