@@ -6,11 +6,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from gaussify._calibration._criteria import Criterion
+from gaussify._typing import Vector
 from gaussify._validation import as_concentration, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import (
@@ -30,7 +30,7 @@ PER_CLASS = "per-class"
 MethodOption = Literal["variational", "moment", "laplace", "moment-ori", "gauss", "auto"]
 LikelihoodName = Literal["auto", "softmax", "logistic"]
 CriterionName = Literal["leave-one-out", "training"]
-AlphaOption = Literal["auto"] | float | ArrayLike
+AlphaOption = Literal["auto"] | float | Vector
 
 
 class LikelihoodKind(StrEnum):

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -39,7 +39,7 @@ from gaussify._estimators import (
 )
 from gaussify._numerics._optimise import SearchReport
 from gaussify._persistence import read_model, write_model
-from gaussify._typing import no_type_check
+from gaussify._typing import Matrix, no_type_check
 from gaussify._validation import ArrayInput
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._fitted import FittedSparseGP
@@ -237,7 +237,7 @@ class GPClassifier(StreamingClassifier):
         *,
         scaling: ScalingName | None = "standard",
         likelihood: LikelihoodName = "auto",
-        inducing: InducingName | ArrayLike = "kmeans",
+        inducing: InducingName | Matrix = "kmeans",
         learn_inducing: bool = True,
         shared_kernel: bool = True,
         n_inducing_predict: int | None = None,

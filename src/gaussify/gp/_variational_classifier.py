@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -22,7 +22,7 @@ from gaussify._calibration import (
 )
 from gaussify._estimators import CheckedClassifier, Floats, Indices, distinct_rows
 from gaussify._numerics import noting_jitter
-from gaussify._typing import no_type_check
+from gaussify._typing import Matrix, no_type_check
 from gaussify._validation import ArrayInput, as_concentration
 from gaussify.exceptions import InvalidArgumentError, JitterWarning
 from gaussify.gp._classifier import GPClassifier
@@ -151,7 +151,7 @@ class VariationalGPClassifier(CheckedClassifier):
         optimizer: Literal["natural", "adam"] = "natural",
         likelihood: LikelihoodName = "auto",
         scaling: ScalingName | None = "standard",
-        inducing: InducingName | ArrayLike = "kmeans",
+        inducing: InducingName | Matrix = "kmeans",
         learn_inducing: bool = True,
         batch_size: int = 500,
         max_iter: int = 500,

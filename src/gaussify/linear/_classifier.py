@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -39,7 +39,7 @@ from gaussify._estimators import (
     whole,
 )
 from gaussify._persistence import read_model, write_model
-from gaussify._typing import no_type_check
+from gaussify._typing import Vector, no_type_check
 from gaussify._validation import ArrayInput, check_count
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import ClassLikelihood, PredictiveMethod, PredictiveName
@@ -179,7 +179,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         method: MethodOption = "variational",
         alpha_eps: AlphaOption = "auto",
         temperature: float | Literal["auto"] = "auto",
-        prior_variance: float | ArrayLike | Literal["auto"] = "auto",
+        prior_variance: float | Vector | Literal["auto"] = "auto",
         forgetting: float = 1.0,
         *,
         dispersion: float | Literal["auto"] = 1.0,
