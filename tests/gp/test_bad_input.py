@@ -385,7 +385,7 @@ def test_a_file_that_does_not_hold_a_whole_model_is_refused(path, model, edit):
 
 def test_a_model_with_a_kernel_object_asks_for_it(path):
     new(**SPARSE, kernel=ScaleKernel(RBFKernel())).fit(X, Y).save(path)
-    with pytest.raises(InvalidArgumentError, match=r"kernel of your own.*load\(path, kernel=\.\.\.\)"):
+    with pytest.raises(InvalidArgumentError, match=r"custom kernel.*load\(path, kernel=\.\.\.\)"):
         GPClassifier.load(path)
 
 

@@ -67,7 +67,7 @@ def choose(
     log_prior : callable
         Log-density of alpha_eps, in units of the score.
     report : callable, optional
-        Is called after each attempt with the share of the most attempts that there may be.
+        Function that is called after each attempt with the share of the most attempts that there may be.
 
     Examples
     --------

@@ -49,7 +49,7 @@ _Learner = TypeVar("_Learner", bound="ActiveLearner")
 class ActiveLearner:
     r"""Active learning on a pool of unlabelled rows.
 
-    ``query`` returns the rows whose labels would tell most; ``teach`` learns their labels. For
+    ``query`` returns the rows whose labels would be most useful; ``teach`` learns their labels. For
     :class:`~gaussify.BayesianLogisticRegression` and a sparse :class:`~gaussify.GPClassifier`, each label updates the
     mean and variance of every latent of the pool in closed form. It costs d² for the weights and n d for n rows. Both
     estimators choose hyperparameters again when the number of labels has doubled; a linear model whose hyperparameters

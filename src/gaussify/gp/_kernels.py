@@ -69,7 +69,7 @@ def make_kernel(kernel: Any, spread: Float[Tensor, " d"], variance: float, *, ow
         if kernel.batch_shape != torch.Size():
             raise InvalidArgumentError(
                 f"The 'kernel' parameter of {owner} must have no batch_shape; got {tuple(kernel.batch_shape)}. "
-                "shared_kernel=False gives each class a kernel of its own."
+                "With shared_kernel=False, each class gets its own kernel."
             )
         own = copy.deepcopy(kernel).double()
         try:

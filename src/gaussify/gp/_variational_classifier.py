@@ -53,8 +53,8 @@ class VariationalGPClassifier(CheckedClassifier):
 
     :class:`~gaussify.GPClassifier` has the posterior in closed form. Here the weights of every latent have a free
     Gaussian, which maximises the bound on the evidence together with kernel and inducing points, one minibatch at a
-    time. A step costs n m² for each class. Training can start at a matched model, with the very same predictions, and
-    so shows how much there is left to gain.
+    time. A step costs n m² for each class. Training can start from a matched model, with the same predictions. The gain
+    in the bound then shows what a free posterior adds.
 
     This is a reference: it cannot be saved, merged or given more rows. Keep the matched model.
 
@@ -89,7 +89,7 @@ class VariationalGPClassifier(CheckedClassifier):
     natural_rate : float
         First length of natural gradient steps, up to 1, which falls to a tenth.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
-        How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
+        Method that turns latents into probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     verbose : bool
         Whether to print progress.
     random_state : int
@@ -129,7 +129,7 @@ class VariationalGPClassifier(CheckedClassifier):
     True
     """
 
-    _one_class_remedy = "Hyperparameters are learnt too, and one class tells nothing about them."
+    _one_class_remedy = "Hyperparameters are learnt too, which needs at least two classes."
 
     n_features_in_: int
     temperature_: float

@@ -82,8 +82,9 @@ class BayesianLogisticRegression(StreamingClassifier):
         Method that turns labels into Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes
         the best by ``criterion``.
     alpha_eps : float, one per class, or "auto"
-        Concentration of the prior behind a label, at least 1e-8: imaginary observations of every class, which keep
-        targets finite. ``"auto"`` moves from 0.1 along a grid from 0.001 to 1 while ``criterion`` improves.
+        Small count that every class has before a label is seen (the concentration of its prior), at least 1e-8. It
+        keeps targets finite and sets how certain one label is. ``"auto"`` moves from 0.1 along a grid from 0.001 to 1
+        while ``criterion`` improves.
     temperature : float or "auto"
         Divisor of the latents. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     prior_variance : float, one per feature, or "auto"
@@ -118,7 +119,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         Number of rows kept to compute the criterion. They are a sample that does not depend on the order of the rows,
         and they are saved and merged with the model. With 0, ``"auto"`` means ``"variational"``, 0.1, 1 and 1.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
-        How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
+        Method that turns latents into probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     random_state : int
         Seed of the sample of rows.
 
@@ -246,7 +247,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         check_is_fitted(self, "classes_")
         if len(self.classes_) < 2:
             raise InvalidArgumentError(
-                f"{type(self).__name__} knows only the class {self.classes_[0]!s} so far; latents need two classes."
+                f"{type(self).__name__} knows only the class {self.classes_[0]!s} so far; it needs two classes."
             )
         rows = self._rows_for_choice() if self._given.by_rows else None
         self._choice = choose_hyperparameters(self._accumulator.statistics, rows, self._options(), report)

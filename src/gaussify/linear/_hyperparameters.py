@@ -70,7 +70,7 @@ def choose_hyperparameters(
     options : Options
         What is given.
     report : callable, optional
-        Is called after each attempt with the share that is done.
+        Function that is called after each attempt with the share that is done.
     """
     label = options.label
     if rows is None:

@@ -1,4 +1,4 @@
-"""The bound on the exact model as the objective, beside the evidence of the Gaussian model, on five UCI tables.
+"""The bound with the class likelihood as the objective, beside the Gaussian model's evidence, on five UCI tables.
 
 - ``matched``: every method with every ``alpha_eps`` of a grid. Of these choices the one counts whose NLL on test rows
   is lowest, which is an advantage that no user has.
@@ -175,7 +175,7 @@ _BEST = {
     "drive": [["moment-ori", 0.001], ["moment-ori", 0.05]],
 }
 
-TITLE = "The bound on the exact model as the objective of Gaussian processes, beside the best matched choice"
+TITLE = "The bound with the class likelihood as the objective of Gaussian processes, beside the best matched choice"
 PRESETS = lab.presets(
     dict(n_searches={"elbo": 1, "matched": 2, _LONGER: 8})  # of max_iter iterations; elbo has up to three
     | dict(longer={}, scaling={"eeg": "quantile"}, temperatures=["chosen", "one"], max_train=None, max_test=None)

@@ -1,7 +1,7 @@
 """Variational Gaussian process classification of four classes in the plane, with matched Gaussians as the family.
 
 The figure of the appendix on variational inference. For each method, hyperparameters and ``alpha_eps`` maximise the
-bound on the evidence of the exact model (``elbo``). Beside it, hyperparameters maximise the evidence of the Gaussian
+bound with the class likelihood (``elbo``). Beside it, hyperparameters maximise the evidence of the Gaussian
 model, and ``alpha_eps`` is chosen by leave-one-out (``matched``). Both bounds are recorded. Every method gives a bound
 on the evidence of the same model, so the bounds on one data set can be compared.
 """
