@@ -59,7 +59,7 @@ def choose(
     Parameters
     ----------
     label : LabelParameters
-        What is given, and what is to be chosen.
+        The values that are given; None stands for those to choose.
     n_classes : int
         Number of classes.
     complete : callable
@@ -128,7 +128,7 @@ def choose_by_latents(
     rows : LabelledRows
         Rows that the criterion is computed on.
     label : LabelParameters
-        What is given, and what is to be chosen.
+        The values that are given; None stands for those to choose.
     n_classes : int
         Number of classes.
     are_held_out : bool

@@ -378,7 +378,7 @@ def initialize_from_matched(model: _Model, classifier: GPClassifier) -> _Model:
     ...         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
     >>> model = initialize_from_matched(Model(20, 4, 3), classifier)
 
-    Its latents have the classifier's means, and nearly its variances, for the constants count as known:
+    Its latents have the classifier's means, and nearly its variances, because constants count as known:
 
     >>> x, labels = scaled_inputs(classifier, X), torch.from_numpy(y)
     >>> with torch.no_grad():

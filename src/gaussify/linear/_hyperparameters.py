@@ -37,7 +37,7 @@ _LEAST_INFORMATION = 1e-6  # if all rows are certain
 
 @dataclass(frozen=True)
 class Options:
-    """What is given; None, or several prior shapes, where the value is to be chosen."""
+    """The values given by the user; None, or several prior shapes, stand for a choice."""
 
     label: LabelParameters
     n_classes: int

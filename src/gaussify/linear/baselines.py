@@ -173,8 +173,8 @@ class ADFClassifier(StreamingClassifier):
     Carlo estimates [1]_ (:func:`log_normaliser`). A row costs K d² and K numbers for each sample, with K classes and d
     features; memory is K d² numbers.
 
-    ``fit`` also visits rows once, in their order. Shuffle rows that are sorted by class, for the model learns little
-    from them in that order. Rows that come before a second class is known are not learnt.
+    ``fit`` also visits rows once, in their order. Shuffle rows that are sorted by class, because the model learns
+    little from them in that order. Rows that come before a second class is known are not learnt.
 
     Parameters
     ----------

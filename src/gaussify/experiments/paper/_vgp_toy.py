@@ -17,14 +17,14 @@ from gaussify.experiments.paper._plane import CAPTION, draw_plane, grid, plane_r
 from gaussify.plotting import figure_file
 
 METHODS = ("laplace", "variational", "moment", "moment-ori")
-OBJECTIVES = {"elbo": "bound of the exact model", "matched": "evidence of the Gaussian model"}
+OBJECTIVES = {"elbo": "bound, class likelihood", "matched": "evidence of the Gaussian model"}
 
 _HALF_WIDTH = 4.0  # of the part of the plane that is drawn
 _SCORES = ("alpha_eps", "bound", "nll", "ece", "error")
 
 
 def exact_bound(model: Any, X: Any, y: Any, constant_variance: float) -> float:
-    """Return the bound on the evidence of the exact model given by an exact classifier that was fitted to these rows.
+    """Return the bound with the class likelihood, given by an exact classifier that was fitted to these rows.
 
     The prior variance of constant means is the same for all models, so that bounds can be compared.
     """
@@ -82,7 +82,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
             for axis, method in zip(axis_row, METHODS, strict=True):
                 _draw_panel(axis, panels[objective, method], method)
             axis_row[0].set_ylabel(words)
-        words = "The bound is on the evidence of the exact model: larger is better."
+        words = "The bound is that with the class likelihood: larger is better."
         figure.supxlabel(f"{CAPTION}\n{words}", fontsize=8)
 
 
