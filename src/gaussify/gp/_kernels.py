@@ -87,7 +87,8 @@ def make_kernel(kernel: Any, spread: Float[Tensor, " d"], variance: float, *, ow
         raise InvalidArgumentError(
             f"The 'kernel' parameter of {owner} must be a kernel of GPyTorch or the name of one; got {kernel!r}."
         )
-    name = KernelName.RBF if kernel is None else check_option(kernel, KernelName, name="kernel", owner=owner)
+    kind = "a kernel of GPyTorch"
+    name = KernelName.RBF if kernel is None else check_option(kernel, KernelName, name="kernel", owner=owner, also=kind)
     positive = Positive(torch.exp, torch.log)  # L-BFGS works best if all parameters have one scale, as logarithms do
     d = len(spread)
     if name is KernelName.LINEAR:
