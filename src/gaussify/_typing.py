@@ -1,6 +1,14 @@
 """Types for readers and editors that are checked by the library itself, not by the type checks of the tests."""
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+# Unlike ``ArrayLike`` of NumPy, these exclude text, so that mypy reports a misspelt option beside them
+Vector = Sequence[float] | NDArray[Any] | Tensor
+Matrix = Sequence[Sequence[float]] | NDArray[Any] | Tensor
 
 _Function = TypeVar("_Function")
 

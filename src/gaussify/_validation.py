@@ -27,9 +27,15 @@ else:
 
 
 def check_option(
-    value: object, options: type[Option], *, name: str, owner: str, allowed: Iterable[Option] | None = None
+    value: object,
+    options: type[Option],
+    *,
+    name: str,
+    owner: str,
+    allowed: Iterable[Option] | None = None,
+    also: str = "",
 ) -> Option:
-    """Return the member of ``options`` that ``value`` names.
+    """Return the member of ``options`` that ``value`` names; errors also mention ``also``, which the caller allows.
 
     Examples
     --------
@@ -48,7 +54,7 @@ def check_option(
     choices = list(options if allowed is None else allowed)
     if isinstance(value, str) and value in [choice.value for choice in choices]:
         return options(value)
-    names = ", ".join(repr(choice.value) for choice in choices)
+    names = ", ".join(repr(choice.value) for choice in choices) + (f", or {also}" if also else "")
     raise InvalidArgumentError(f"The {name!r} parameter of {owner} must be one of {names}; got {_shown(value)}.")
 
 

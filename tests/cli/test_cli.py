@@ -60,7 +60,7 @@ def test_a_preset_says_before_it_runs_what_it_does_otherwise_than_the_paper(monk
     presets = {"smoke": {"n_rows": 10, "seed": 0}, "laptop": {}, "paper": {"n_rows": 1000, "seed": 0}}
     experiment = Experiment("nut", "Nut", presets, lambda _: [{"split": 0}], lambda *_: [{"score": 1}], lambda *_: None)
     monkeypatch.setitem(_registry._EXPERIMENTS, "nut", experiment)
-    told = "Where the preset smoke is not the preset paper:\n  n_rows: 10 (paper: 1000)\n"
+    told = "The preset smoke differs from the preset paper:\n  n_rows: 10 (paper: 1000)\n"
     assert told in invoke("reproduce", "nut", "--preset", "smoke", "--out", tmp_path).stderr
     assert "n_rows" not in invoke("reproduce", "nut", "--preset", "smoke", "--out", tmp_path, "--only", "draw").stderr
     assert "n_rows" not in invoke("reproduce", "nut", "--preset", "paper", "--out", tmp_path).stderr
@@ -79,8 +79,8 @@ def test_steps_can_be_repeated_alone(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["densties"], "'densties' is no experiment; did you mean 'densities'?"),
-        (["densities", "--preset", "smok"], "'smok' is no preset of densities; did you mean 'smoke'?"),
+        (["densties"], "There is no experiment 'densties'; did you mean 'densities'?"),
+        (["densities", "--preset", "smok"], "There is no preset 'smok' of densities; did you mean 'smoke'?"),
         (["densities", "--only", "draw"], "run the experiment first."),
         (
             ["densities", "--only", "draw", "--fresh"],
@@ -160,7 +160,7 @@ def test_the_only_dataset_can_be_started_over(fruit, tmp_path):
 def test_an_unknown_dataset_is_answered_with_the_nearest(fruit, tmp_path):
     result = invoke("reproduce", "fruit", "--preset", "smoke", "--out", tmp_path, "--dataset", "pera")
     assert result.exit_code == 2
-    message = "'pera' is no data set of fruit with the preset smoke; did you mean 'pear'?"
+    message = "There is no data set 'pera' in fruit with the preset smoke; did you mean 'pear'?"
     assert result.stderr == f"Error: {message}\n"
     assert not list(tmp_path.iterdir())
 

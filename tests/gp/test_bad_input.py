@@ -200,7 +200,11 @@ def test_an_exact_model_of_many_rows_is_announced(monkeypatch):
 
 POINTS = np.zeros((5, 3))
 PARAMETERS = [
-    ("kernel", "rbff", "must be one of 'rbf', 'matern12', 'matern32', 'matern52', 'linear'; got 'rbff'"),
+    (
+        "kernel",
+        "rbff",
+        "must be one of 'rbf', 'matern12', 'matern32', 'matern52', 'linear', or a kernel of GPyTorch; got 'rbff'",
+    ),
     ("kernel", 3, "must be a kernel of GPyTorch or the name of one; got 3"),
     ("kernel", RBFKernel, "must be a kernel of GPyTorch"),
     ("kernel", RBFKernel(batch_shape=torch.Size([3])), "must have no batch_shape; got"),
@@ -211,7 +215,7 @@ PARAMETERS = [
     ("n_inducing", "many", "an integer of at least 1; got 'many'"),
     ("n_inducing", True, "an integer of at least 1; got True"),
     ("objective", "evidence", "must be one of 'matched'.*; got 'evidence'"),
-    ("method", "laplce", "must be one of 'laplace', 'variational'.*; got 'laplce'"),
+    ("method", "laplce", "must be one of 'laplace', 'variational'.*, or 'auto'; got 'laplce'"),
     ("method", None, "must be one of"),
     ("alpha_eps", 0.0, "must be positive; got 0"),
     ("alpha_eps", np.nan, "must be finite; got nan"),
@@ -222,11 +226,11 @@ PARAMETERS = [
     ("temperature", -1.0, "must be positive"),
     ("temperature", np.inf, "must be finite"),
     ("temperature", [1.0, 2.0], "must be a number"),
-    ("scaling", "robust", "must be one of 'standard', 'quantile'; got 'robust'"),
+    ("scaling", "robust", "must be one of 'standard', 'quantile', or None; got 'robust'"),
     ("scaling", False, "must be one of"),
     ("likelihood", "probit", "must be one of 'auto', 'softmax', 'logistic'; got 'probit'"),
     ("likelihood", "logistic", "two classes; got 3"),
-    ("inducing", "random", "must be one of 'kmeans', 'greedy'; got 'random'"),
+    ("inducing", "random", "must be one of 'kmeans', 'greedy', or an array of points; got 'random'"),
     ("inducing", None, "must be numbers; got None"),
     ("inducing", POINTS[:4], "must hold 'n_inducing' points; got 4 points and n_inducing=5"),
     ("inducing", POINTS[:, :2], "must have 3 columns"),
@@ -392,7 +396,7 @@ def test_a_file_that_does_not_hold_a_whole_model_is_refused(path, model, edit):
 
 def test_a_model_with_a_kernel_object_asks_for_it(path):
     new(**SPARSE, kernel=ScaleKernel(RBFKernel())).fit(X, Y).save(path)
-    with pytest.raises(InvalidArgumentError, match=r"kernel of your own.*load\(path, kernel=\.\.\.\)"):
+    with pytest.raises(InvalidArgumentError, match=r"custom kernel.*load\(path, kernel=\.\.\.\)"):
         GPClassifier.load(path)
 
 

@@ -487,7 +487,7 @@ def test_progress_is_printed(iris, capsys):
         ({"natural_rate": 0.0}, r"'natural_rate' .* positive; got 0"),
         ({"natural_rate": 1.5}, r"'natural_rate' .* at most 1; got 1.5"),
         ({"learn_inducing": "yes"}, r"'learn_inducing' .* True or False; got 'yes'"),
-        ({"inducing": "random"}, r"'inducing' .*'kmeans', 'greedy'; got 'random'"),
+        ({"inducing": "random"}, r"'inducing' .*'kmeans', 'greedy', or an array of points; got 'random'"),
         ({"inducing": np.zeros((3, 4))}, r"'inducing' .* 'n_inducing' points; got 3"),
         ({"kernel": 3}, r"'kernel' parameter of VariationalGPClassifier must be a kernel"),
         ({"random_state": 2**32}, r"'random_state' .* below 2\*\*32"),

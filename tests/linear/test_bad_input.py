@@ -89,7 +89,7 @@ def test_a_class_beyond_those_of_alpha_eps_is_not_merged(tmp_path):
 # --- parameters ----------------------------------------------------------------------------------------------------
 
 PARAMETERS = [
-    ("method", "laplce", "must be one of 'laplace', 'variational'.*; got 'laplce'"),
+    ("method", "laplce", "must be one of 'laplace', 'variational'.*, or 'auto'; got 'laplce'"),
     ("method", 3, "must be one of"),
     ("alpha_eps", 0.0, "must be positive; got 0"),
     ("alpha_eps", -0.1, "must be positive; got -0.1"),

@@ -59,7 +59,7 @@ def choose(
     Parameters
     ----------
     label : LabelParameters
-        What is given, and what is to be chosen.
+        The values that are given; None stands for those to choose.
     n_classes : int
         Number of classes.
     complete : callable
@@ -67,7 +67,7 @@ def choose(
     log_prior : callable
         Log-density of alpha_eps, in units of the score.
     report : callable, optional
-        Is called after each attempt with the share of the most attempts that there may be.
+        Function that is called after each attempt with the share of the most attempts that there may be.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def choose_by_latents(
     rows : LabelledRows
         Rows that the criterion is computed on.
     label : LabelParameters
-        What is given, and what is to be chosen.
+        The values that are given; None stands for those to choose.
     n_classes : int
         Number of classes.
     are_held_out : bool

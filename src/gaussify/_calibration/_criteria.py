@@ -68,7 +68,7 @@ def best_temperature(
     rough : bool
         Whether mean-field probabilities lead all the way.
     of_means : bool
-        Whether T divides the means alone, and leaves the variances as they are.
+        Whether T divides only the means.
 
     Examples
     --------

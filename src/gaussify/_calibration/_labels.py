@@ -6,11 +6,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from gaussify._calibration._criteria import Criterion
+from gaussify._typing import Vector
 from gaussify._validation import as_concentration, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import (
@@ -30,7 +30,7 @@ PER_CLASS = "per-class"
 MethodOption = Literal["variational", "moment", "laplace", "moment-ori", "gauss", "auto"]
 LikelihoodName = Literal["auto", "softmax", "logistic"]
 CriterionName = Literal["leave-one-out", "training"]
-AlphaOption = Literal["auto"] | float | ArrayLike
+AlphaOption = Literal["auto"] | float | Vector
 
 
 class LikelihoodKind(StrEnum):
@@ -95,8 +95,8 @@ def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool
     """Return the label parameters of an estimator, or raise an error that names the wrong one."""
     owner = type(estimator).__name__
 
-    def option(name: str, options: Any) -> Any:
-        return check_option(getattr(estimator, name), options, name=name, owner=owner)
+    def option(name: str, options: Any, also: str = "") -> Any:
+        return check_option(getattr(estimator, name), options, name=name, owner=owner, also=also)
 
     if estimator.method == LikelihoodMethod.GAUSS and estimator.likelihood == LikelihoodKind.LOGISTIC:
         raise InvalidArgumentError(
@@ -122,7 +122,7 @@ def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool
             f"The 'temperature' parameter of {owner} must lie between 1e-100 and 1e100; got {temperature:g}."
         )
     return LabelParameters(
-        method=None if is_auto(estimator.method) else option("method", LikelihoodMethod),
+        method=None if is_auto(estimator.method) else option("method", LikelihoodMethod, "'auto'"),
         alpha_eps=alpha_eps,
         temperature=temperature,
         kind=option("likelihood", LikelihoodKind),

@@ -1,4 +1,4 @@
-"""Acquisition functions: how much the label of a row would tell. Larger is better; values are never negative."""
+"""Acquisition functions score how useful the label of a row would be. Larger is better; values are never negative."""
 
 from enum import StrEnum
 from typing import Literal

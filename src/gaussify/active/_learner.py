@@ -49,7 +49,7 @@ _Learner = TypeVar("_Learner", bound="ActiveLearner")
 class ActiveLearner:
     r"""Active learning on a pool of unlabelled rows.
 
-    ``query`` returns the rows whose labels would tell most; ``teach`` learns their labels. For
+    ``query`` returns the rows whose labels would be most useful; ``teach`` learns their labels. For
     :class:`~gaussify.BayesianLogisticRegression` and a sparse :class:`~gaussify.GPClassifier`, each label updates the
     mean and variance of every latent of the pool in closed form. It costs d² for the weights and n d for n rows. Both
     estimators choose hyperparameters again when the number of labels has doubled; a linear model whose hyperparameters
@@ -470,7 +470,7 @@ class ActiveLearner:
         return greedy_beyond(explained, self.scores(), n)
 
     def _spread(self, n: int, rng: np.random.Generator) -> list[int]:
-        """Return rows that are spread over the pool, for the time before the model can predict."""
+        """Return rows that are spread over the pool, until the model can predict."""
         X = self._X
         if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf":
             return spread_rows(X.astype(np.float64, copy=False), self._is_open, n, rng)
@@ -540,7 +540,7 @@ class TrackedRows:
     def staged_predict_proba(self) -> Iterator[Floats]:
         """Yield the class probabilities after each label since the last call: the points of a learning curve.
 
-        This is several times faster than ``predict_proba`` after each label, for it reads the rows once for many
+        This is several times faster than ``predict_proba`` after each label, because it reads the rows once for many
         labels. It needs an estimator of gaussify with given hyperparameters. Call ``predict_proba`` first, then teach
         one or a few labels at a time.
         """

@@ -15,8 +15,8 @@ from gaussify.tables import FitOptions
 
 _PAGE, _TABLE = "demo.html", "breast-cancer"
 _LABEL_TEXT = (
-    "Each method turns a label into a Gaussian observation of every logit. alpha_eps is the prior behind a label: "
-    "imaginary observations of each class, which keep the logits finite."
+    "Each method turns a label into a Gaussian observation of every logit. alpha_eps is the small count that "
+    "every class has before a label is seen. It keeps the logits finite and sets how certain one label is."
 )
 _STEPS = (
     (

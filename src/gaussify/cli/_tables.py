@@ -37,7 +37,7 @@ def fit(
         Path | None, typer.Option("--out", "-o", help="Folder to write the model to; TABLE-model by default.")
     ] = None,
     model: Annotated[
-        ModelKind, typer.Option(help="Kind of model; auto takes the better one on training rows set aside.")
+        ModelKind, typer.Option(help="Kind of model; auto compares both on some training rows and takes the better.")
     ] = _DEFAULT_KIND,
     category: Annotated[
         list[str] | None, typer.Option(help="Column whose numbers are names of categories; may be repeated.")
@@ -53,7 +53,8 @@ def fit(
         bool, typer.Option(help="Fit scikit-learn's models to the same rows for comparison.")
     ] = _DEFAULT.compare,
     n_inducing: Annotated[
-        int, typer.Option(min=1, help="Number of inducing points (rows that stand for all) of a Gaussian process.")
+        int,
+        typer.Option(min=1, help="Number of inducing points (inputs that summarise all rows) of a Gaussian process."),
     ] = _DEFAULT.n_inducing,
     max_iter: Annotated[
         int, typer.Option(min=0, help="Largest number of iterations when a Gaussian process is fitted.")
@@ -187,7 +188,7 @@ def predict(
 def update(model: Model, table: Table, as_json: Json = False, verbose: Verbose = False) -> None:
     """Add the rows of a table to a model, in closed form.
 
-    Columns, kernel and inducing points do not change. A linear model chooses alpha_eps (the prior behind a label) and
+    Columns, kernel and inducing points do not change. A linear model chooses alpha_eps (the strength of a label) and
     temperature again, from all rows. New classes are allowed. An interrupted update leaves the old model, and two
     updates at once run one after the other. report.html does not change.
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -39,7 +39,7 @@ from gaussify._estimators import (
 )
 from gaussify._numerics._optimise import SearchReport
 from gaussify._persistence import read_model, write_model
-from gaussify._typing import no_type_check
+from gaussify._typing import Matrix, no_type_check
 from gaussify._validation import ArrayInput
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._fitted import FittedSparseGP
@@ -89,8 +89,8 @@ class GPClassifier(StreamingClassifier):
 
     Each label is a Gaussian observation of the latents (:class:`~gaussify.SoftmaxLikelihood`). So hyperparameters
     maximise the evidence of a regression with two noise variances, and predictions are in closed form. Exact models
-    share one factorisation between all classes. Sparse models (``n_inducing``) stand on m inducing points, inputs whose
-    latents represent all others. They maximise Titsias' collapsed bound, a function of class statistics: objective and
+    share one factorisation between all classes. Sparse models (``n_inducing``) use m inducing points, inputs whose
+    latents summarise all others. They maximise Titsias' collapsed bound, a function of class statistics: objective and
     gradient cost n m² whatever the number of classes, in bounded memory. Once hyperparameters are fixed, rows can be
     added, merged and unlearnt.
 
@@ -116,7 +116,8 @@ class GPClassifier(StreamingClassifier):
         the best by ``criterion``. With an objective other than ``"matched"``, it learns hyperparameters with each
         method and compares them on held-out rows, or by the objective if rows are few.
     alpha_eps : float, one per class, "auto" or "per-class"
-        Concentration of the prior behind a label: imaginary observations of every class, which keep targets finite.
+        Small count that every class has before a label is seen (the concentration of its prior). It keeps targets
+        finite and sets how certain one label is.
         With ``"auto"``, hyperparameters are learnt with 0.1 (from many rows with 0.02 for ``"variational"`` and 0.001
         for ``"moment-ori"``). Then ``alpha_eps`` moves from 0.1 along a grid from 0.001 to 1 while ``criterion``
         improves, with a broad prior if rows are few. With many rows, hyperparameters are then learnt again with the
@@ -159,7 +160,7 @@ class GPClassifier(StreamingClassifier):
         How objectives other than ``"matched"`` compute expectations over latents: by quadrature to full precision, or
         by averaging this number of draws, the same in every step.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
-        How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
+        Method that turns latents into probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     verbose : bool or callable
         True prints the progress of each search. A function is called after each iteration instead, with the title of
         the search, the number of the iteration and the objective.
@@ -211,7 +212,7 @@ class GPClassifier(StreamingClassifier):
     150
     """
 
-    _one_class_remedy = "Hyperparameters are learnt from the first rows, and one class tells nothing about them."
+    _one_class_remedy = "Hyperparameters are learnt from the first rows, which needs at least two classes."
 
     n_features_in_: int
     n_rows_seen_: int
@@ -237,7 +238,7 @@ class GPClassifier(StreamingClassifier):
         *,
         scaling: ScalingName | None = "standard",
         likelihood: LikelihoodName = "auto",
-        inducing: InducingName | ArrayLike = "kmeans",
+        inducing: InducingName | Matrix = "kmeans",
         learn_inducing: bool = True,
         shared_kernel: bool = True,
         n_inducing_predict: int | None = None,
@@ -348,7 +349,7 @@ class GPClassifier(StreamingClassifier):
         return self
 
     def unlearn(self: _Model, X: ArrayInput, y: ArrayInput, sample_weight: ArrayInput | None = None) -> _Model:
-        """Take out rows that were learnt before; hyperparameters stay.
+        """Remove rows that were learnt before; hyperparameters do not change.
 
         Rows that were never learnt are refused, as far as the statistics show it.
         """
@@ -430,8 +431,8 @@ class GPClassifier(StreamingClassifier):
         has_custom = any(isinstance(params, dict) and params.get("kernel") == _CUSTOM for params in both)
         if has_custom and kernel is None:
             raise InvalidArgumentError(
-                f"{path} holds a {cls.__name__} with a kernel of your own, of which files hold the parameters alone; "
-                "give load(path, kernel=...) one of the same form."
+                f"{path} holds a {cls.__name__} with a custom kernel, of which a file stores only the parameters; "
+                "call load(path, kernel=...) with a kernel of the same form."
             )
         if kernel is not None and not has_custom:
             raise InvalidArgumentError(f"{path} holds a {cls.__name__} with a named kernel; load it without 'kernel'.")

@@ -69,7 +69,7 @@ def make_kernel(kernel: Any, spread: Float[Tensor, " d"], variance: float, *, ow
         if kernel.batch_shape != torch.Size():
             raise InvalidArgumentError(
                 f"The 'kernel' parameter of {owner} must have no batch_shape; got {tuple(kernel.batch_shape)}. "
-                "shared_kernel=False gives each class a kernel of its own."
+                "With shared_kernel=False, each class gets its own kernel."
             )
         own = copy.deepcopy(kernel).double()
         try:
@@ -87,7 +87,8 @@ def make_kernel(kernel: Any, spread: Float[Tensor, " d"], variance: float, *, ow
         raise InvalidArgumentError(
             f"The 'kernel' parameter of {owner} must be a kernel of GPyTorch or the name of one; got {kernel!r}."
         )
-    name = KernelName.RBF if kernel is None else check_option(kernel, KernelName, name="kernel", owner=owner)
+    kind = "a kernel of GPyTorch"
+    name = KernelName.RBF if kernel is None else check_option(kernel, KernelName, name="kernel", owner=owner, also=kind)
     positive = Positive(torch.exp, torch.log)  # L-BFGS works best if all parameters have one scale, as logarithms do
     d = len(spread)
     if name is KernelName.LINEAR:

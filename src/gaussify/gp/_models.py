@@ -172,7 +172,7 @@ class SparseModel(LatentModel):
 
     @property
     def statistics(self) -> list[ClassStatistics]:
-        """Of the features of each kernel."""
+        """Class statistics of the features, for each kernel."""
         return [accumulator.statistics for accumulator in self._accumulators]
 
     def with_statistics(self, statistics: Sequence[ClassStatistics]) -> "SparseModel":

@@ -80,9 +80,9 @@ class ParameterReader:
     def __init__(self, estimator: BaseEstimator) -> None:
         self._estimator, self._owner = estimator, type(estimator).__name__
 
-    def option(self, name: str, options: Any) -> Any:
+    def option(self, name: str, options: Any, also: str = "") -> Any:
         """Return one of the options."""
-        return check_option(getattr(self._estimator, name), options, name=name, owner=self._owner)
+        return check_option(getattr(self._estimator, name), options, name=name, owner=self._owner, also=also)
 
     def count(self, name: str, minimum: int) -> int:
         """Return an integer."""
@@ -118,7 +118,7 @@ class ParameterReader:
         """Return how inducing points are found, or the points that are given, in units of the inputs."""
         value, n_points = self._estimator.inducing, self._estimator.n_inducing
         if isinstance(value, str):
-            return self.option("inducing", InducingInit)
+            return self.option("inducing", InducingInit, "an array of points")
         columns = self._estimator.n_features_in_
         points = as_floats(value, name="inducing", owner=self._owner, ndim=2, columns=columns).double()
         if len(points) != n_points:
@@ -130,7 +130,7 @@ class ParameterReader:
 
     def scaling(self) -> ScalingKind | None:
         """Return the kind of scaling, or None."""
-        return None if self._estimator.scaling is None else self.option("scaling", ScalingKind)
+        return None if self._estimator.scaling is None else self.option("scaling", ScalingKind, "None")
 
 
 def checked_parameters(estimator: BaseEstimator) -> GPParameters:

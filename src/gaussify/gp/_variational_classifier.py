@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -22,7 +22,7 @@ from gaussify._calibration import (
 )
 from gaussify._estimators import CheckedClassifier, Floats, Indices, distinct_rows
 from gaussify._numerics import noting_jitter
-from gaussify._typing import no_type_check
+from gaussify._typing import Matrix, no_type_check
 from gaussify._validation import ArrayInput, as_concentration
 from gaussify.exceptions import InvalidArgumentError, JitterWarning
 from gaussify.gp._classifier import GPClassifier
@@ -53,8 +53,8 @@ class VariationalGPClassifier(CheckedClassifier):
 
     :class:`~gaussify.GPClassifier` has the posterior in closed form. Here the weights of every latent have a free
     Gaussian, which maximises the bound on the evidence together with kernel and inducing points, one minibatch at a
-    time. A step costs n m² for each class. Training can start at a matched model, with the very same predictions, and
-    so shows how much there is left to gain.
+    time. A step costs n m² for each class. Training can start from a matched model, with the same predictions. The gain
+    in the bound then shows what a free posterior adds.
 
     This is a reference: it cannot be saved, merged or given more rows. Keep the matched model.
 
@@ -89,7 +89,7 @@ class VariationalGPClassifier(CheckedClassifier):
     natural_rate : float
         First length of natural gradient steps, up to 1, which falls to a tenth.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
-        How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
+        Method that turns latents into probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     verbose : bool
         Whether to print progress.
     random_state : int
@@ -129,7 +129,7 @@ class VariationalGPClassifier(CheckedClassifier):
     True
     """
 
-    _one_class_remedy = "Hyperparameters are learnt too, and one class tells nothing about them."
+    _one_class_remedy = "Hyperparameters are learnt too, which needs at least two classes."
 
     n_features_in_: int
     temperature_: float
@@ -151,7 +151,7 @@ class VariationalGPClassifier(CheckedClassifier):
         optimizer: Literal["natural", "adam"] = "natural",
         likelihood: LikelihoodName = "auto",
         scaling: ScalingName | None = "standard",
-        inducing: InducingName | ArrayLike = "kmeans",
+        inducing: InducingName | Matrix = "kmeans",
         learn_inducing: bool = True,
         batch_size: int = 500,
         max_iter: int = 500,

@@ -76,8 +76,8 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
     method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
         Method that turns labels into Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`.
     alpha_eps : float or sequence of float
-        Concentration of the prior behind a label, one number or one per class. It is not learnt, even if it is a
-        tensor that requires a gradient.
+        Small count that every class has before a label is seen, one number or one per class. It is not learnt, even if
+        it is a tensor that requires a gradient.
     label_variance : float
         Variance of a label for ``method="gauss"``.
     learn_additional_noise : bool
@@ -229,7 +229,7 @@ class MatchedClassificationLikelihood(FixedNoiseGaussianLikelihood):
         distribution : gpytorch.distributions.MultivariateNormal
             Output of the model, a batch of n_classes over m rows: the latents without noise.
         method : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
-            How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
+            Method that turns latents into probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
         """
         if not isinstance(distribution, MultivariateNormal) or distribution.batch_shape[-1:] != (self.n_classes,):
             shape = getattr(distribution, "batch_shape", None)
@@ -378,7 +378,7 @@ def initialize_from_matched(model: _Model, classifier: GPClassifier) -> _Model:
     ...         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
     >>> model = initialize_from_matched(Model(20, 4, 3), classifier)
 
-    Its latents have the classifier's means, and nearly its variances, for the constants count as known:
+    Its latents have the classifier's means, and nearly its variances, because constants count as known:
 
     >>> x, labels = scaled_inputs(classifier, X), torch.from_numpy(y)
     >>> with torch.no_grad():

@@ -140,7 +140,7 @@ class ClassLikelihood(Likelihood):
         mean, variance : array-like of shape (n, n_latents)
             Mean and variance of the latents.
         method : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
-            How probabilities are computed, see :class:`~gaussify.likelihoods.PredictiveMethod`.
+            Method that computes the probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
         n_samples, seed : int
             Number of samples and seed for ``"monte-carlo"``.
         """

@@ -153,8 +153,8 @@ class PoissonLikelihood(CountLikelihood):
         Rate of the prior: exposure without events, added to every exposure. The default, zero, leaves large counts
         unbiased.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
-        How the Gaussian is chosen, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"gauss"`` is least squares on
-        log((y + 1/2) / exposure), the usual baseline for counts.
+        Method that chooses the Gaussian, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"gauss"`` is least
+        squares on log((y + 1/2) / exposure), the usual baseline for counts.
     label_variance : float
         Variance of that logarithm for one unit of exposure, used by ``method="gauss"`` only.
 
@@ -273,8 +273,8 @@ class BinomialLikelihood(CountLikelihood):
     alpha_eps, beta_eps : float
         Concentrations of the prior for success and failure. ``beta_eps=None`` means ``alpha_eps``.
     method : {"variational", "moment", "laplace", "gauss"}
-        How the Gaussian is chosen, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"gauss"`` is least squares on
-        the share of successes. ``"moment-ori"`` is not defined for a Beta.
+        Method that chooses the Gaussian, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"gauss"`` is least
+        squares on the share of successes. ``"moment-ori"`` is not defined for a Beta.
     label_variance : float
         Variance of one trial, used by ``method="gauss"`` only.
 

@@ -30,8 +30,8 @@ class LogisticLikelihood(ClassLikelihood):
         Concentrations of the prior for class 1 and class 0: imaginary observations of each class, which keep targets
         finite. ``beta_eps=None`` means ``alpha_eps``.
     method : {"variational", "moment", "laplace", "gauss"}
-        How the Gaussian is chosen, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"gauss"`` is least squares on
-        the labels 0 and 1. ``"moment-ori"`` is not defined for a Beta.
+        Method that chooses the Gaussian, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"gauss"`` is least
+        squares on the labels 0 and 1. ``"moment-ori"`` is not defined for a Beta.
     label_variance : float
         Variance of one label, used by ``method="gauss"`` only.
 

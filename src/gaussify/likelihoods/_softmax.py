@@ -27,11 +27,11 @@ class SoftmaxLikelihood(ClassLikelihood):
     n_classes : int
         Number of classes, at least 2. Classes without any label are allowed.
     alpha_eps : float or sequence of float
-        Concentration of the prior, one number or one for each class: imaginary observations of every class, which keep
-        targets finite. A tensor keeps its dtype, device and graph.
+        Concentration of the prior, one number or one for each class: the small count that a class has before a label is
+        seen. It keeps targets finite and sets how certain one label is. A tensor keeps its dtype, device and graph.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss"}
-        How the Gaussian is chosen, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"gauss"`` is least squares on
-        one-hot labels.
+        Method that chooses the Gaussian, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"gauss"`` is least
+        squares on one-hot labels.
     label_variance : float
         Variance of one label, used by ``method="gauss"`` only.
 

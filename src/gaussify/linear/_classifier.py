@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -39,7 +39,7 @@ from gaussify._estimators import (
     whole,
 )
 from gaussify._persistence import read_model, write_model
-from gaussify._typing import no_type_check
+from gaussify._typing import Vector, no_type_check
 from gaussify._validation import ArrayInput, check_count
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import ClassLikelihood, PredictiveMethod, PredictiveName
@@ -82,8 +82,9 @@ class BayesianLogisticRegression(StreamingClassifier):
         Method that turns labels into Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes
         the best by ``criterion``.
     alpha_eps : float, one per class, or "auto"
-        Concentration of the prior behind a label, at least 1e-8: imaginary observations of every class, which keep
-        targets finite. ``"auto"`` moves from 0.1 along a grid from 0.001 to 1 while ``criterion`` improves.
+        Small count that every class has before a label is seen (the concentration of its prior), at least 1e-8. It
+        keeps targets finite and sets how certain one label is. ``"auto"`` moves from 0.1 along a grid from 0.001 to 1
+        while ``criterion`` improves.
     temperature : float or "auto"
         Divisor of the latents. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     prior_variance : float, one per feature, or "auto"
@@ -118,7 +119,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         Number of rows kept to compute the criterion. They are a sample that does not depend on the order of the rows,
         and they are saved and merged with the model. With 0, ``"auto"`` means ``"variational"``, 0.1, 1 and 1.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
-        How latents become probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
+        Method that turns latents into probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     random_state : int
         Seed of the sample of rows.
 
@@ -179,7 +180,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         method: MethodOption = "variational",
         alpha_eps: AlphaOption = "auto",
         temperature: float | Literal["auto"] = "auto",
-        prior_variance: float | ArrayLike | Literal["auto"] = "auto",
+        prior_variance: float | Vector | Literal["auto"] = "auto",
         forgetting: float = 1.0,
         *,
         dispersion: float | Literal["auto"] = 1.0,
@@ -246,7 +247,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         check_is_fitted(self, "classes_")
         if len(self.classes_) < 2:
             raise InvalidArgumentError(
-                f"{type(self).__name__} knows only the class {self.classes_[0]!s} so far; latents need two classes."
+                f"{type(self).__name__} knows only the class {self.classes_[0]!s} so far; it needs two classes."
             )
         rows = self._rows_for_choice() if self._given.by_rows else None
         self._choice = choose_hyperparameters(self._accumulator.statistics, rows, self._options(), report)

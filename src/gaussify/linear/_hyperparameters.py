@@ -37,7 +37,7 @@ _LEAST_INFORMATION = 1e-6  # if all rows are certain
 
 @dataclass(frozen=True)
 class Options:
-    """What is given; None, or several prior shapes, where the value is to be chosen."""
+    """The values given by the user; None, or several prior shapes, stand for a choice."""
 
     label: LabelParameters
     n_classes: int
@@ -70,7 +70,7 @@ def choose_hyperparameters(
     options : Options
         What is given.
     report : callable, optional
-        Is called after each attempt with the share that is done.
+        Function that is called after each attempt with the share that is done.
     """
     label = options.label
     if rows is None:

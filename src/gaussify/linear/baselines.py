@@ -19,12 +19,12 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gaussify._calibration import CriterionName
 from gaussify._estimators import Floats, Indices, StreamingClassifier, unchanged_on_error
-from gaussify._typing import no_type_check
+from gaussify._typing import Vector, no_type_check
 from gaussify._validation import ArrayInput, as_concentration, check_count
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import PredictiveName, SoftmaxLikelihood
@@ -173,8 +173,8 @@ class ADFClassifier(StreamingClassifier):
     Carlo estimates [1]_ (:func:`log_normaliser`). A row costs K d² and K numbers for each sample, with K classes and d
     features; memory is K d² numbers.
 
-    ``fit`` also visits rows once, in their order. Shuffle rows that are sorted by class, for the model learns little
-    from them in that order. Rows that come before a second class is known are not learnt.
+    ``fit`` also visits rows once, in their order. Shuffle rows that are sorted by class, because the model learns
+    little from them in that order. Rows that come before a second class is known are not learnt.
 
     Parameters
     ----------
@@ -477,7 +477,7 @@ class LeastSquaresClassifier(BayesianLogisticRegression):
     def __init__(
         self,
         label_variance: float = 1.0,
-        prior_variance: float | ArrayLike | Literal["auto"] = "auto",
+        prior_variance: float | Vector | Literal["auto"] = "auto",
         temperature: float | Literal["auto"] = 1.0,
         forgetting: float = 1.0,
         *,

@@ -38,7 +38,7 @@ def match(distribution: Distribution, method: MethodName | MatchMethod = "variat
         (``"variational"`` for Beta is solved by Newton's method). Any other continuous univariate distribution is
         matched numerically. Parameters may have any batch shape, dtype and device, and gradients flow to them.
     method : {"variational", "moment", "laplace", "moment-ori"}
-        How the Gaussian is chosen, see :class:`~gaussify.matching.MatchMethod`.
+        Method that chooses the Gaussian, see :class:`~gaussify.matching.MatchMethod`.
 
     Returns
     -------

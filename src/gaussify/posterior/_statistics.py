@@ -192,7 +192,7 @@ def without_rows(statistics: ClassStatistics, own: ClassStatistics) -> ClassStat
     if bool(short.any()):
         raise InvalidArgumentError(
             "unlearn was given rows that were not learnt: without them, the statistics of class number "
-            f"{int(short.nonzero()[0])} would be those of no possible rows. Give rows with the weights they had."
+            f"{int(short.nonzero()[0])} would be impossible. Give rows with the weights they had."
         )
     for tensor in vars(rest).values():
         tensor[gone] = 0.0  # rounding errors

@@ -53,7 +53,7 @@ def predict_rows(model: TableModel, batch: Any, kept: Sequence[str] = ()) -> pa.
     }
     if hidden := [name for name in kept if name in columns]:
         raise TableError(
-            f"The column {hidden[0]!r} cannot be kept, for a column of predictions has this name. Rename it."
+            f"The column {hidden[0]!r} cannot be kept, because a column of predictions has this name. Rename it."
         )
     return pa.record_batch({name: table.column(name).combine_chunks() for name in kept} | columns)
 

@@ -10,12 +10,12 @@ everyone = pytest.mark.parametrize("experiment", all_experiments(), ids=lambda e
 
 
 def test_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(InvalidArgumentError, match="'densitys' is no experiment; did you mean 'densities'"):
+    with pytest.raises(InvalidArgumentError, match="There is no experiment 'densitys'; did you mean 'densities'"):
         get("densitys")
 
 
 def test_name_without_a_neighbour_is_answered_with_all():
-    with pytest.raises(InvalidArgumentError, match=r"there are .*'densities'"):
+    with pytest.raises(InvalidArgumentError, match=r"choose one of .*'densities'"):
         get("zzz")
 
 

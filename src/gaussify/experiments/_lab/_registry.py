@@ -61,7 +61,7 @@ class Experiment:
 
     def settings(self, preset: str) -> Settings:
         """Return the settings of a preset."""
-        return look_up(self.presets, preset, f"preset of {self.name}")
+        return look_up(self.presets, preset, "preset", f" of {self.name}")
 
     def differences(self, preset: str) -> dict[str, tuple[Any, Any]]:
         """Return the settings in which a preset differs from "paper": its own value and that of "paper".
@@ -108,9 +108,9 @@ def get(name: str) -> Experiment:
     >>> get("densties")
     Traceback (most recent call last):
         ...
-    gaussify.exceptions.InvalidArgumentError: 'densties' is no experiment; did you mean 'densities'?
+    gaussify.exceptions.InvalidArgumentError: There is no experiment 'densties'; did you mean 'densities'?
     """
-    return look_up(_EXPERIMENTS, name, "experiment")
+    return look_up(dict(sorted(_EXPERIMENTS.items())), name, "experiment")
 
 
 def all_experiments() -> list[Experiment]:
@@ -118,11 +118,11 @@ def all_experiments() -> list[Experiment]:
     return [_EXPERIMENTS[name] for name in sorted(_EXPERIMENTS)]
 
 
-def look_up(table: Mapping[str, Value], name: str, kind: str) -> Value:
+def look_up(table: Mapping[str, Value], name: str, kind: str, where: str = "") -> Value:
     """Return the value under a name; the error for an unknown name suggests the nearest one, or lists all names."""
     if name in table:
         return table[name]
     nearest = difflib.get_close_matches(name, table, n=1)
     known = ", ".join(repr(key) for key in table)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {known}."
-    raise InvalidArgumentError(f"{name!r} is no {kind}; {hint}")
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {known}."
+    raise InvalidArgumentError(f"There is no {kind} {name!r}{where}; {hint}")

@@ -342,7 +342,7 @@ def _tasks_of(experiment: Experiment, preset: str, tasks: Sequence[Task], datase
             by_dataset.setdefault(str(task["dataset"]), []).append(task)
     if not by_dataset:
         raise InvalidArgumentError(f"{experiment.name} has no data sets to choose from; leave out --dataset.")
-    return look_up(by_dataset, dataset, f"data set of {experiment.name} with the preset {preset}")
+    return look_up(by_dataset, dataset, "data set", f" in {experiment.name} with the preset {preset}")
 
 
 def _check_unique(experiment: Experiment, tasks: Sequence[Task]) -> None:

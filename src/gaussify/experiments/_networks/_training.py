@@ -138,9 +138,9 @@ def train(
     folder
         The folder of the checkpoint. A checkpoint of other training rows is ignored.
     look
-        Called after each epoch with the network in evaluation mode.
+        Function that is called after each epoch, with the network in evaluation mode.
     report
-        Called with a line after each epoch. On a terminal, a bar shows the steps as well.
+        Function that is called with a line after each epoch. On a terminal, a bar shows the steps as well.
     name
         The name of the network in these lines.
     seconds_between

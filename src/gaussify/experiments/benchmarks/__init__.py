@@ -1,4 +1,4 @@
-"""What compares gaussify with other libraries and models, and what measures its speed: one file for each experiment.
+"""Comparisons with other libraries and models, and measurements of speed: one file for each experiment.
 
 Times are ratios within one run, since seconds depend on the machine. Begin with ``_speed.py``, the shortest.
 """

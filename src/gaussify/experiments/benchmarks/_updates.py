@@ -175,8 +175,8 @@ def _binary(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     """Two classes, one row at a time: standard deviations of the posterior against long MCMC under the same prior.
 
     The prior is the distribution that the true weights are drawn from, for logits of several standard deviations. The
-    numbers are means over streams. gaussify tunes once more at the end, and this time counts. "gaussify, as it comes"
-    has default settings and chooses its own prior.
+    numbers are means over streams. gaussify tunes once more at the end, and this time counts. With default settings it
+    chooses its own prior.
     """
     for scale in settings["binary_scales"]:
         streams = [_binary_stream(settings, scale, seed + stream) for stream in range(settings["n_binary_streams"])]
@@ -203,7 +203,7 @@ def _binary_stream(settings: lab.Settings, scale: float, seed: int) -> dict[str,
     glm = partial(bandits.BayesianGLM, alpha=1.0 / variance)
     models: dict[str, Any] = {
         "gaussify": _binary_model(variance),
-        "gaussify, as it comes": BayesianLogisticRegression(fit_intercept=False),
+        "gaussify, default settings": BayesianLogisticRegression(fit_intercept=False),
         "bayesianbandits Laplace": glm(approximator=bandits.LaplaceApproximator()),
         "bayesianbandits Laplace, 1 step": glm(approximator=bandits.LaplaceApproximator(n_iter=1)),
         "bayesianbandits R-VGA": glm(approximator=bandits.RVGAApproximator()),

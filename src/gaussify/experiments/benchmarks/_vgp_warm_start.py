@@ -1,10 +1,10 @@
-"""Variational inference of the exact model from a cold start and from matched models: bound and test NLL against time.
+"""Variational inference from a cold start and from matched models: bound and test NLL against time.
 
 The reference is :class:`~gaussify.gp.VariationalGPClassifier`: a free Gaussian of every latent's weights, natural
 gradients and minibatches. It starts from the prior (``cold``); from a matched model after a few iterations, with
 targets whose bound is high (``brief``); from the matched model with default settings (``matched``); or from one whose
-hyperparameters were also learnt by the bound on the exact model (``elbo``). The time to fit these models counts. The
-first scores, before any step, are those of the matched model alone. Scoring itself does not count, and between two
+hyperparameters were also learnt by the bound with the class likelihood (``elbo``). The time to fit these models counts.
+The first scores, before any step, are those of the matched model alone. Scoring itself does not count, and between two
 scores the bound is taken to rise along a line.
 """
 

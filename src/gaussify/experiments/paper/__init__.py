@@ -1,4 +1,4 @@
-"""What reproduces the paper: one file registers each experiment, its figures beside it where they are many.
+"""Experiments that reproduce the paper. One file registers each; longer figures are in a file beside it.
 
 The numbers that the paper reports are in ``_published.py``. Begin with ``_densities.py``, which needs no data.
 """

@@ -1,9 +1,9 @@
-"""Two classes in the plane, labelled one at a time: variational inference in the exact model, or regression.
+"""Two classes in the plane, labelled one at a time: variational inference with the class likelihood, or regression.
 
 The pictures of the appendix. Both models are Gaussian processes with the same fixed kernel and the same first labels,
-and both ask for the row of largest predictive entropy. ``svgp`` fits a variational posterior of the exact model anew
-after each label. ``matched`` conditions in closed form on labels that variational matching turned into Gaussians.
-Seconds are those of learning a label and choosing the next row.
+and both ask for the row of largest predictive entropy. ``svgp`` fits a variational posterior again after each label.
+``matched`` conditions in closed form on labels that variational matching turned into Gaussians. Seconds are those of
+learning a label and choosing the next row.
 """
 
 import time

@@ -1,7 +1,7 @@
 """Variational Gaussian process classification of four classes in the plane, with matched Gaussians as the family.
 
 The figure of the appendix on variational inference. For each method, hyperparameters and ``alpha_eps`` maximise the
-bound on the evidence of the exact model (``elbo``). Beside it, hyperparameters maximise the evidence of the Gaussian
+bound with the class likelihood (``elbo``). Beside it, hyperparameters maximise the evidence of the Gaussian
 model, and ``alpha_eps`` is chosen by leave-one-out (``matched``). Both bounds are recorded. Every method gives a bound
 on the evidence of the same model, so the bounds on one data set can be compared.
 """
@@ -17,14 +17,14 @@ from gaussify.experiments.paper._plane import CAPTION, draw_plane, grid, plane_r
 from gaussify.plotting import figure_file
 
 METHODS = ("laplace", "variational", "moment", "moment-ori")
-OBJECTIVES = {"elbo": "bound of the exact model", "matched": "evidence of the Gaussian model"}
+OBJECTIVES = {"elbo": "bound, class likelihood", "matched": "evidence of the Gaussian model"}
 
 _HALF_WIDTH = 4.0  # of the part of the plane that is drawn
 _SCORES = ("alpha_eps", "bound", "nll", "ece", "error")
 
 
 def exact_bound(model: Any, X: Any, y: Any, constant_variance: float) -> float:
-    """Return the bound on the evidence of the exact model given by an exact classifier that was fitted to these rows.
+    """Return the bound with the class likelihood, given by an exact classifier that was fitted to these rows.
 
     The prior variance of constant means is the same for all models, so that bounds can be compared.
     """
@@ -82,7 +82,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
             for axis, method in zip(axis_row, METHODS, strict=True):
                 _draw_panel(axis, panels[objective, method], method)
             axis_row[0].set_ylabel(words)
-        words = "The bound is on the evidence of the exact model: larger is better."
+        words = "The bound is that with the class likelihood: larger is better."
         figure.supxlabel(f"{CAPTION}\n{words}", fontsize=8)
 
 

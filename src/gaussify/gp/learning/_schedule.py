@@ -1,4 +1,4 @@
-"""The searches of a fit: which there are, from where each sets out, and which result is kept.
+"""The searches of a fit: which there are, where each starts, and which result is kept.
 
 First hyperparameters are learnt with fixed targets, by the evidence or the collapsed bound. Then leave-one-out chooses
 method, ``alpha_eps`` and temperature. A sparse model of many rows holds out the rows on which that choice is scored.
