@@ -26,7 +26,7 @@ check: $(STAMP)  ## format, lint, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check  ## everything that continuous integration runs
+test: check  ## the checks and the default tests: what every change must pass
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow"
 
 test-all: check  ## the default tests and the slow ones

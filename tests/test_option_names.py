@@ -12,6 +12,7 @@ from gaussify.gp._inducing import InducingInit
 from gaussify.gp._kernels import KernelName, KernelOption
 from gaussify.gp._parameters import InducingName, Objective, ObjectiveName, ScalingName
 from gaussify.gp._scaling import ScalingKind
+from gaussify.gp.learning._variational import Optimizer, OptimizerName
 from gaussify.likelihoods import LikelihoodMethod, LikelihoodMethodName, PredictiveMethod, PredictiveName
 from gaussify.matching import MatchMethod, MethodName
 from gaussify.metrics._calibration import BinConfidence, BinConfidenceName
@@ -31,6 +32,7 @@ PAIRS = [
     (Objective, ObjectiveName),
     (InducingInit, InducingName),
     (ScalingKind, ScalingName),
+    (Optimizer, OptimizerName),
     (Acquisition, AcquisitionName),
     (ModelKind, ModelName),
 ]

@@ -1,4 +1,4 @@
-"""What tests of objectives of the exact likelihood have in common."""
+"""What tests of objectives with the class likelihood have in common."""
 
 import pytest
 import torch

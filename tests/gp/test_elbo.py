@@ -1,4 +1,4 @@
-"""The bound on the exact model: against its definition, against the evidence, and as something to learn by."""
+"""The bound with the class likelihood: against its definition, against the evidence, and as something to learn by."""
 
 import math
 
@@ -167,7 +167,7 @@ def test_gradcheck_of_exact_processes(make):
 
 
 def log_evidence(covariance, labels, likelihood, n_samples=50_000):
-    """Of the exact model, by averaging its likelihood over the prior; with the standard error."""
+    """Of the model with the class likelihood, by averaging it over the prior; with the standard error."""
     generator, root = torch.Generator().manual_seed(0), torch.linalg.cholesky(covariance)
     noise = torch.randn(n_samples, likelihood.n_latents, len(labels), generator=generator, dtype=torch.float64)
     log_prob = likelihood.log_prob((noise @ root.mT).mT, labels).sum(-1)
@@ -178,7 +178,7 @@ def log_evidence(covariance, labels, likelihood, n_samples=50_000):
 
 @likelihoods
 @pytest.mark.parametrize("alpha", [0.02, 0.1, 0.5])
-def test_it_lies_below_the_evidence_of_the_exact_model(make, alpha):
+def test_it_lies_below_the_evidence_with_the_class_likelihood(make, alpha):
     likelihood = make(torch.tensor(alpha).double())
     X, _ = problem(2, n=7)
     labels = torch.arange(7) % likelihood.n_classes

@@ -1,4 +1,4 @@
-"""Learning by the bound on the exact model: rounds with other rows, methods by their bounds, and when it ends."""
+"""Learning by the bound with the class likelihood: rounds with other rows, methods by bounds, and when it ends."""
 
 import copy
 

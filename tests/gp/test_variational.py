@@ -1,4 +1,4 @@
-"""Variational inference of the exact model: against its definition, its fixed point, and the matched model."""
+"""Variational inference with the class likelihood: against its definition, its fixed point, and the matched model."""
 
 import copy
 import math

@@ -17,10 +17,7 @@ from gaussify.exceptions import JitterWarning, NumericalError
 _MEMORY = 20  # pairs of steps and gradients that L-BFGS keeps
 _N_RESTARTS = 5
 _PATIENCE = 10  # iterations over which an improvement is measured
-_NO_VALUE = (
-    "The objective has no finite value at the first hyperparameters. Are the inputs of moderate size, and is the "
-    "kernel positive definite?"
-)
+_NO_VALUE = "The objective has no finite value at the first parameters."
 _RATE, _DECAY = 0.02, 0.1  # learning rate of Adam, and the factor by which it shrinks over a search
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # of Adam, as usual
 _RADIUS = 2.0  # a search that starts again stays this close to the best parameters so far
@@ -57,6 +54,7 @@ def maximise(
     max_iter: int,
     tol: float,
     report: Callable[[int, float], None] | None = None,
+    no_value: str = _NO_VALUE,
 ) -> SearchReport:
     """Move parameters to a maximum of the objective by L-BFGS, and return a report.
 
@@ -78,6 +76,8 @@ def maximise(
         The search ends when ten iterations together improve the scaled objective by less than this.
     report
         Function that is called after each iteration with its number and the objective.
+    no_value
+        Message of the error if the objective has no finite value at the first parameters.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def maximise(
             try:
                 evaluate(best)
             except _Stuck as stuck:
-                raise NumericalError(_NO_VALUE) from stuck
+                raise NumericalError(no_value) from stuck
             converged = not parameters
         while len(values) < max_iter and parameters:
             options = {"maxiter": max_iter - len(values), "maxcor": _MEMORY, "maxfun": 10 * max_iter, "gtol": 1e-9}
@@ -147,7 +147,7 @@ def maximise(
                 break
             except _Stuck as stuck:
                 if not np.isfinite(best_value):
-                    raise NumericalError(_NO_VALUE) from stuck
+                    raise NumericalError(no_value) from stuck
                 n_restarts += 1
                 radius = _RADIUS if np.isinf(radius) else radius / 4.0
                 if n_restarts > _N_RESTARTS and len(values) == before:
@@ -169,6 +169,7 @@ def climb(
     n_rounds: int,
     tol: float,
     report: Callable[[int, float], None] | None = None,
+    no_value: str = _NO_VALUE,
 ) -> Iterator[SearchReport]:
     """Move parameters uphill by Adam, with an objective of other samples in each step, and report after each round.
 
@@ -179,7 +180,7 @@ def climb(
 
     Parameters
     ----------
-    objective, parameters, scale, report
+    objective, parameters, scale, report, no_value
         As for :func:`maximise`, except that the objective is that of some samples.
     over_all
         Function that returns the objective over all samples.
@@ -218,7 +219,7 @@ def climb(
     with noting_jitter():  # no warning here, as the first step gives the same one
         best_value, best = look(), last
     if not np.isfinite(best_value):
-        raise NumericalError(_NO_VALUE)
+        raise NumericalError(no_value)
     for end in sorted({max_iter * part // n_rounds for part in range(1, n_rounds + 1)} - {0}):
         n_before = n_evaluations
         with noting_jitter() as jitters:

@@ -113,7 +113,7 @@ class ClassLikelihood(Likelihood):
     def expected_log_prob(self, mean: ArrayInput, variance: ArrayInput, y: ArrayInput) -> Tensor:
         """Return the expectation of ``log_prob`` under independent Gaussian latents, (n,).
 
-        It is deterministic, and differentiable by ``mean`` and ``variance``. Variational bounds on the exact model use
+        It is deterministic, and differentiable by ``mean`` and ``variance``. Variational bounds on the evidence use
         it.
         """
         mean, variance = self._latent_gaussian(mean, variance, "expected_log_prob")

@@ -249,6 +249,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             raise InvalidArgumentError(
                 f"{type(self).__name__} knows only the class {self.classes_[0]!s} so far; it needs two classes."
             )
+        self._posterior = None  # another choice follows, and the posterior can be large
         rows = self._rows_for_choice() if self._given.by_rows else None
         self._choice = choose_hyperparameters(self._accumulator.statistics, rows, self._options(), report)
         self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, int(self._is_seen.sum())
@@ -309,7 +310,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             self._has_forgotten |= other._has_forgotten
             self._is_seen = self._is_seen.copy()
             self._is_seen[places] |= other._is_seen
-            self._choice = None
+            self._choice = self._posterior = None  # the posterior of the rows before can be large
         return self
 
     def unlearn(self: _Model, X: ArrayInput, y: ArrayInput, sample_weight: ArrayInput | None = None) -> _Model:
@@ -332,6 +333,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             if self._reservoir is not None:
                 self._reservoir = self._reservoir.copy()
                 self._reservoir.add(X, index, sample_weight, sign=-1.0)
+            self._posterior = None  # that of the rows before can be large
             self.n_rows_seen_ = max(0, self.n_rows_seen_ - len(X))
         return self
 

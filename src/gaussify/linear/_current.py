@@ -34,7 +34,8 @@ class CurrentPosterior:
     """The posterior of the logits' weights, and the likelihood that turns logits into probabilities.
 
     It belongs to one accumulator and one choice (:meth:`belongs_to`). An estimator that replaces either never has to
-    say that its posterior is out of date. A few new rows wait here until someone asks for the posterior.
+    say that its posterior is out of date; it may drop the posterior early to free memory. A few new rows wait here
+    until someone asks for the posterior.
 
     Parameters
     ----------

@@ -98,7 +98,7 @@ class Evaluation(NamedTuple):
         return evaluate
 
     def with_labels(self, objective: str, seed: int) -> Callable[[], float]:
-        """Return a function that evaluates an objective of the exact likelihood, with other rows each time."""
+        """Return a function that evaluates an objective with the class likelihood, with other rows each time."""
         likelihood, kernel, rows, points = self._begin()
         n = len(self.labels)
         log_alpha = torch.tensor(_ALPHA, dtype=torch.float64).log().requires_grad_()

@@ -24,7 +24,7 @@ _SCORES = ("alpha_eps", "bound", "nll", "ece", "error")
 
 
 def exact_bound(model: Any, X: Any, y: Any, constant_variance: float) -> float:
-    """Return the bound with the class likelihood, given by an exact classifier that was fitted to these rows.
+    """Return the bound on the evidence with the class likelihood, for an exact classifier fitted to these rows.
 
     The prior variance of constant means is the same for all models, so that bounds can be compared.
     """

@@ -34,6 +34,10 @@ _FEWEST_ROWS = 1000  # a sample for expectations has at least as many, unless th
 _N_ROUNDS = 4  # of a search that samples rows
 _ALPHA_UNIT = 5.0  # of log(alpha_eps) as a parameter, which may have far to go
 _ALPHA_SCALE = 3.0  # prior standard deviation of log(alpha_eps)
+_NO_VALUE = (
+    "The objective has no finite value at the first hyperparameters. Are the inputs of moderate size, and is the "
+    "kernel positive definite?"
+)
 
 
 class SearchSettings(NamedTuple):
@@ -285,6 +289,7 @@ def _options(rows: SortedRows, settings: SearchSettings, title: str) -> dict[str
         "max_iter": settings.max_iter,
         "tol": settings.tol,
         "report": partial(settings.verbose, title) if callable(settings.verbose) else printer,
+        "no_value": _NO_VALUE,
     }
 
 

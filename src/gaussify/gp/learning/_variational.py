@@ -39,7 +39,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from enum import StrEnum
 from itertools import repeat
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -71,6 +71,9 @@ class Optimizer(StrEnum):
     """Natural gradient steps, in closed form."""
     ADAM = "adam"
     """Adam moves means and triangular roots of covariances, as it moves kernel parameters and inducing points."""
+
+
+OptimizerName = Literal["natural", "adam"]  # what editors complete; a test compares it with the enumeration
 
 
 class Start(NamedTuple):
