@@ -12,7 +12,7 @@ small networks for images of 28 x 28 pixels.
 
 from collections.abc import Callable
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
 import torch
@@ -153,13 +153,14 @@ def _mean(losses: Tensor) -> Tensor:
 
 
 def _summarise(records: list[lab.Record]) -> list[lab.Record]:
-    """Return the smallest and the largest ratio over the sizes of a batch, and their geometric mean."""
+    """Return the ratios over the sizes of a batch for each form, and over all sizes and forms; means are geometric."""
     rows: list[lab.Record] = []
-    for (kind, form, place), own in lab.group(records, "kind", "form", "place").items():
-        ratios = lab.column(own, "ratio").tolist()
-        row: lab.Record = {"kind": kind, "form": form, "place": place, "n_sizes": len(own)}
-        mean = round(geometric_mean(ratios), 3)
-        rows.append(row | {"smallest": min(ratios), "mean": mean, "largest": max(ratios)})
+    for (kind, place), of_place in lab.group(records, "kind", "place").items():
+        for form, own in [*lab.by(of_place, "form").items(), ("all", of_place)]:
+            ratios = lab.column(own, "ratio").tolist()
+            row: lab.Record = {"kind": kind, "form": form, "place": place, "n_sizes": len(own)}
+            spread = {"smallest": min(ratios), "mean": round(geometric_mean(ratios), 3), "largest": max(ratios)}
+            rows.append(row | spread | {"median": round(median(ratios), 3)})
     return rows
 
 
