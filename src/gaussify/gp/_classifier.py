@@ -105,9 +105,9 @@ class GPClassifier(StreamingClassifier):
         thousand rows.
     objective : {"matched", "elbo", "leave-one-out"}
         The objective that hyperparameters maximise. ``"matched"`` is the evidence of the Gaussian model, or Titsias'
-        bound on it. The others evaluate the softmax or logistic likelihood itself and also learn ``alpha_eps``:
-        ``"elbo"`` is a bound on the evidence, ``"leave-one-out"`` the log-likelihood of each row given all others.
-        With many rows, held-out rows decide when their search ends, and ``"elbo"`` may end with leave-one-out.
+        bound on it. The others evaluate the softmax or logistic likelihood itself, and also learn ``alpha_eps`` unless
+        it is given: ``"elbo"`` is a bound on the evidence, ``"leave-one-out"`` the log-likelihood of each row given all
+        others. With many rows, held-out rows decide when their search ends, and ``"elbo"`` may end with leave-one-out.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
         Method that turns labels into Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes
         the best by ``criterion``. With an objective other than ``"matched"``, it learns hyperparameters with each
