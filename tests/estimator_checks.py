@@ -277,7 +277,7 @@ class RefusesDamagedFiles(_OfOneEstimator):
             self.estimator.load(path)
 
     def test_a_missing_file_is_an_os_error(self, tmp_path):
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(FileNotFoundError, match=r"There is no model file '.*nowhere'\. Check the path"):
             self.estimator.load(tmp_path / "nowhere")
 
     def test_a_failed_save_leaves_the_old_file(self, path, monkeypatch):

@@ -67,7 +67,7 @@ def read_model(
     path: str | os.PathLike[str], kind: str, format_version: int
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return configuration and tensors of a model, after checking kind, format and digest."""
-    data = Path(path).read_bytes()
+    data = _read(path)
     try:
         tensors = parse_tensors(data)
         header = _header(data)
@@ -95,9 +95,18 @@ def read_model(
 def stored_kind(path: str | os.PathLike[str]) -> str | None:
     """Return the kind of model that the header of a file names; None for a file that gaussify did not write."""
     try:
-        return _header(Path(path).read_bytes())["kind"]
+        return _header(_read(path))["kind"]
     except _DAMAGED:
         return None
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"There is no model file {os.fspath(path)!r}. Check the path and the current folder, or save a model first."
+        ) from None
 
 
 def _header(data: bytes) -> dict[str, Any]:

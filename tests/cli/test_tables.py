@@ -83,6 +83,39 @@ def test_a_model_is_not_replaced_unawares(folder):
     assert (folder / "birds-model" / MODEL_FILE).read_bytes() == before
 
 
+def test_a_wrong_column_is_reported_before_an_existing_model(folder):
+    result = invoke("fit", folder / "birds.csv", "-t", "specie")
+    assert result.exit_code == 2
+    assert "no column 'specie'. Did you mean 'species'?" in result.stderr
+    assert "--overwrite" not in result.stderr
+
+
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+@pytest.mark.parametrize("command", ["fit", "merge"])
+def test_a_file_is_no_folder_for_a_model(folder, command, overwrite, monkeypatch):
+    def fit(*_, **__):
+        raise AssertionError("fitted before the output was checked")
+
+    monkeypatch.setattr("gaussify.tables.fit_table", fit)
+    before = (folder / "more.csv").read_bytes()
+    inputs = {
+        "fit": [folder / "birds.csv", "-t", "species"],
+        "merge": [folder / "birds-model", folder / "birds-model"],
+    }[command]
+    result = invoke(command, *inputs, "-o", folder / "more.csv", *overwrite)
+    assert result.exit_code == 2, result.output
+    assert "more.csv is a file, and a model needs a folder" in result.stderr
+    assert (folder / "more.csv").read_bytes() == before
+
+
+def test_a_wrong_kind_of_model_is_refused_with_the_kinds(folder):
+    command = ["fit", folder / "birds.csv", "-t", "species", "--model", "foo"]
+    result = invoke(*command, env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
+    assert result.exit_code == 2
+    assert "'foo' is not one of 'auto', 'linear', 'gp'" in result.stderr
+    assert "Value error" not in result.stderr
+
+
 def test_predict_writes_what_the_model_says(folder, tmp_path):
     out = tmp_path / "predictions.parquet"
     result = invoke("predict", folder / "birds-model", folder / "new.csv", "--keep", "bird", "-o", out)

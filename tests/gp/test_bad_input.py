@@ -141,7 +141,7 @@ OTHERS = {
     "other-width": (lambda: new(**SPARSE).fit(X[:, :2], Y), "same hyperparameters.*blank_copy"),
     "other-labels": (lambda: new(**SPARSE).fit(X, NAMES[Y]), "same type of labels; got number and text"),
     "exact": (lambda: new().fit(X, Y), "n_inducing"),
-    "something-else": (lambda: BayesianLogisticRegression().fit(X, Y), "another GPClassifier; got one Bayesian"),
+    "something-else": (lambda: BayesianLogisticRegression().fit(X, Y), "another GPClassifier; got a Bayesian"),
 }
 
 
@@ -226,6 +226,7 @@ PARAMETERS = [
     ("temperature", -1.0, "must be positive"),
     ("temperature", np.inf, "must be finite"),
     ("temperature", [1.0, 2.0], "must be a number"),
+    ("temperature", "x", "must be a positive number or 'auto'; got 'x'"),
     ("scaling", "robust", "must be one of 'standard', 'quantile', or None; got 'robust'"),
     ("scaling", False, "must be one of"),
     ("likelihood", "probit", "must be one of 'auto', 'softmax', 'logistic'; got 'probit'"),
@@ -243,7 +244,7 @@ PARAMETERS = [
     ("max_iter", -1, "an integer of at least 0; got -1"),
     ("max_iter", None, "an integer of at least 0; got None"),
     ("tol", 0.0, "must be positive"),
-    ("tol", "small", "must be numbers; got 'small'"),
+    ("tol", "small", "must be a positive number; got 'small'"),
     ("label_variance", 0.0, "must be positive"),
     ("criterion", "cv", "must be one of 'leave-one-out', 'training'; got 'cv'"),
     ("sample_size", 0, "an integer of at least 1; got 0"),

@@ -34,6 +34,7 @@ from gaussify._calibration._labels import (
     as_alpha,
     checked_label_parameters,
     checked_positive,
+    checked_positive_or_auto,
     is_auto,
 )
 from gaussify._calibration._packing import pack_choice, unpack_choice
@@ -56,6 +57,7 @@ __all__ = [
     "best_temperature",
     "checked_label_parameters",
     "checked_positive",
+    "checked_positive_or_auto",
     "choose",
     "choose_by_latents",
     "is_auto",

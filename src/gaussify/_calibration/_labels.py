@@ -105,7 +105,7 @@ def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool
         )
     words = [_AUTO, PER_CLASS] if may_be_per_class else [_AUTO]
     is_word = isinstance(estimator.alpha_eps, str)
-    if is_word and estimator.alpha_eps not in words:
+    if estimator.alpha_eps is None or (is_word and estimator.alpha_eps not in words):
         allowed = " or ".join(map(repr, words))
         raise InvalidArgumentError(
             f"The 'alpha_eps' parameter of {owner} must be a number, one per class, or {allowed}; got "
@@ -116,7 +116,7 @@ def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool
         raise InvalidArgumentError(
             f"The 'alpha_eps' parameter of {owner} must be at least {LEAST_ALPHA:g}; got {estimator.alpha_eps}."
         )
-    temperature = None if is_auto(estimator.temperature) else float(checked_positive(estimator, "temperature"))
+    temperature = checked_positive_or_auto(estimator, "temperature")
     if temperature is not None and not 1e-100 < temperature < 1e100:
         raise InvalidArgumentError(
             f"The 'temperature' parameter of {owner} must lie between 1e-100 and 1e100; got {temperature:g}."
@@ -124,7 +124,7 @@ def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool
     return LabelParameters(
         method=None if is_auto(estimator.method) else option("method", LikelihoodMethod, "'auto'"),
         alpha_eps=alpha_eps,
-        temperature=temperature,
+        temperature=None if temperature is None else float(temperature),
         kind=option("likelihood", LikelihoodKind),
         label_variance=float(checked_positive(estimator, "label_variance")),
         criterion=option("criterion", Criterion),
@@ -133,10 +133,26 @@ def checked_label_parameters(estimator: BaseEstimator, *, may_be_per_class: bool
     )
 
 
-def checked_positive(estimator: BaseEstimator, name: str, sizes: tuple[int, ...] = ()) -> Float[Tensor, "*n"]:
-    """Return a parameter as float64: a positive number, or as many of them as one of ``sizes``."""
-    owner = type(estimator).__name__
-    return as_concentration(getattr(estimator, name), name=name, owner=owner, sizes=sizes).double()
+def checked_positive(
+    estimator: BaseEstimator, name: str, sizes: tuple[int, ...] = (), *, allowed: str = "a positive number"
+) -> Float[Tensor, "*n"]:
+    """Return a parameter as float64: a positive number, or as many of them as one of ``sizes``.
+
+    Text and None are refused with an error that says what is ``allowed``.
+    """
+    owner, value = type(estimator).__name__, getattr(estimator, name)
+    if value is None or isinstance(value, str):
+        raise InvalidArgumentError(f"The '{name}' parameter of {owner} must be {allowed}; got {value!r}.")
+    return as_concentration(value, name=name, owner=owner, sizes=sizes).double()
+
+
+def checked_positive_or_auto(
+    estimator: BaseEstimator, name: str, sizes: tuple[int, ...] = (), *, allowed: str = "a positive number"
+) -> Float[Tensor, "*n"] | None:
+    """Return a parameter like :func:`checked_positive`, or None for "auto"."""
+    if is_auto(getattr(estimator, name)):
+        return None
+    return checked_positive(estimator, name, sizes, allowed=f"{allowed} or '{_AUTO}'")
 
 
 def is_auto(value: Any) -> bool:

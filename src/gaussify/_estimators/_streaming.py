@@ -247,7 +247,7 @@ class StreamingClassifier(CheckedClassifier):
 def check_other_model(other: object, kind: type) -> None:
     """Raise an error unless ``other`` is a fitted model of this kind."""
     if not isinstance(other, kind):
-        raise InvalidArgumentError(f"merge takes another {kind.__name__}; got one {type(other).__name__}.")
+        raise InvalidArgumentError(f"merge takes another {kind.__name__}; got a {type(other).__name__}.")
     check_is_fitted(other, "classes_")
 
 

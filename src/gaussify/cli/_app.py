@@ -29,6 +29,9 @@ class _Commands(TyperGroup):
             with warnings.catch_warnings():
                 warnings.showwarning = print_note  # type: ignore[assignment]
                 return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # which some versions of typer add
+            raise
         except GaussifyError as error:
             _stop(str(error), 2)
         except BrokenPipeError:  # the reader, such as head, has closed the pipe

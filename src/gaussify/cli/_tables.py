@@ -87,6 +87,9 @@ def fit(
         raise InvalidArgumentError("gaussify fit needs --target COLUMN, the column that holds the labels.")
     check_installed("fit")
     folder = out if out is not None else _default_folder(table)
+    if target is not None and table != tables.STANDARD_STREAM:  # standard input can be read only once
+        with tables.open_table(table) as reader:
+            tables.require_column(target, reader.names)
     _check_is_free(folder, overwrite)
     base = None if like is None else tables.TableModel.load(like)
     if base is not None and target not in (None, base.target):
@@ -386,6 +389,8 @@ def _print_columns(columns: list["tables.Column"]) -> None:
 
 
 def _check_is_free(folder: Path, overwrite: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise InvalidArgumentError(f"--out {folder} is a file, and a model needs a folder; choose another --out.")
     if (folder / tables.MODEL_FILE).exists() and not overwrite:
         raise InvalidArgumentError(f"There is already a model in {folder}; add --overwrite, or choose another --out.")
 

@@ -105,24 +105,17 @@ class GPClassifier(StreamingClassifier):
         thousand rows.
     objective : {"matched", "elbo", "leave-one-out"}
         The objective that hyperparameters maximise. ``"matched"`` is the evidence of the Gaussian model, or Titsias'
-        bound on it. The others start where that search ends, evaluate the softmax or logistic likelihood itself, and
-        also learn ``alpha_eps`` unless it is given. ``"elbo"`` is the bound on the evidence whose variational family is
-        the Gaussian model's posterior. ``"leave-one-out"`` is the log-likelihood of each row given all others; equal
-        rows count as one row with their total weight, of which one is left out. With inducing points and at least four
-        times ``sample_size`` rows, some rows are held out, and the search ends before they are predicted worse. If the
-        bound still rises at that point, ``"elbo"`` goes on with leave-one-out and keeps the best result.
+        bound on it. The others evaluate the softmax or logistic likelihood itself, and also learn ``alpha_eps`` unless
+        it is given: ``"elbo"`` is a bound on the evidence, ``"leave-one-out"`` the log-likelihood of each row given all
+        others. With many rows, held-out rows decide when their search ends, and ``"elbo"`` may end with leave-one-out.
     method : {"variational", "moment", "laplace", "moment-ori", "gauss", "auto"}
         Method that turns labels into Gaussians, see :class:`~gaussify.likelihoods.LikelihoodMethod`. ``"auto"`` takes
         the best by ``criterion``. With an objective other than ``"matched"``, it learns hyperparameters with each
         method and compares them on held-out rows, or by the objective if rows are few.
     alpha_eps : float, one per class, "auto" or "per-class"
-        Small count that every class has before a label is seen (the concentration of its prior). It keeps targets
-        finite and sets how certain one label is.
-        With ``"auto"``, hyperparameters are learnt with 0.1 (from many rows with 0.02 for ``"variational"`` and 0.001
-        for ``"moment-ori"``). Then ``alpha_eps`` moves from 0.1 along a grid from 0.001 to 1 while ``criterion``
-        improves, with a broad prior if rows are few. With many rows, hyperparameters are then learnt again with the
-        values chosen, and kept if held-out rows are predicted better. With an objective other than ``"matched"``,
-        ``alpha_eps`` is learnt with the hyperparameters, as one value or (``"per-class"``) one for each class.
+        Small count that every class has before a label is seen; it sets how certain one label is. ``"auto"`` takes the
+        best value of a grid by ``criterion``. With an objective other than ``"matched"``, it is learnt with the
+        hyperparameters instead: as one value (``"auto"``) or one for each class (``"per-class"``).
     temperature : float or "auto"
         Divisor of the latents. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
     scaling : {"standard", "quantile", None}
@@ -142,9 +135,8 @@ class GPClassifier(StreamingClassifier):
     max_iter : int
         Largest number of iterations of each search; 0 keeps the first kernel and inducing points.
     tol : float
-        A search ends when ten iterations improve the objective by less than this for each row. If each step samples
-        other rows, it ends when a quarter of ``max_iter`` improves the objective by less. If held-out rows may end a
-        search, the count starts again with each quarter.
+        Smallest gain of the objective per row. A search ends when ten iterations together gain less, or a quarter of
+        ``max_iter`` if each step samples other rows.
     label_variance : float
         Variance of a label for ``method="gauss"``.
     criterion : {"leave-one-out", "training"}
@@ -212,7 +204,7 @@ class GPClassifier(StreamingClassifier):
     150
     """
 
-    _one_class_remedy = "Hyperparameters are learnt from the first rows, which needs at least two classes."
+    _one_class_remedy = "Hyperparameters cannot be learnt from one class: the first rows need two."
 
     n_features_in_: int
     n_rows_seen_: int

@@ -6,7 +6,12 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from gaussify._calibration import LabelParameters, checked_label_parameters, checked_positive, is_auto
+from gaussify._calibration import (
+    LabelParameters,
+    checked_label_parameters,
+    checked_positive,
+    checked_positive_or_auto,
+)
 from gaussify._validation import check_count
 from gaussify.exceptions import InvalidArgumentError
 
@@ -37,13 +42,14 @@ def checked_parameters(estimator: BaseEstimator) -> LinearParameters:
     forgetting = float(checked_positive(estimator, "forgetting"))
     if forgetting > 1.0:
         raise InvalidArgumentError(f"The 'forgetting' parameter of {owner} must be at most 1; got {forgetting:g}.")
+    dispersion = checked_positive_or_auto(estimator, "dispersion")
     return LinearParameters(
         label,
-        prior_variance=None
-        if is_auto(estimator.prior_variance)
-        else checked_positive(estimator, "prior_variance", sizes),
+        prior_variance=checked_positive_or_auto(
+            estimator, "prior_variance", sizes, allowed="a positive number, one per feature,"
+        ),
         forgetting=forgetting,
-        dispersion=None if is_auto(estimator.dispersion) else float(checked_positive(estimator, "dispersion")),
+        dispersion=None if dispersion is None else float(dispersion),
         intercept_variance=float(checked_positive(estimator, "intercept_variance")),
         reservoir_size=check_count(estimator.reservoir_size, name="reservoir_size", owner=owner, minimum=0),
         random_state=check_count(estimator.random_state, name="random_state", owner=owner, minimum=0),

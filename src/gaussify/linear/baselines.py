@@ -1,6 +1,6 @@
 r"""Baselines of the paper's streaming experiments, with the interface of the other classifiers.
 
-:class:`ADFClassifier` approximates the posterior of the exact softmax model row by row.
+:class:`ADFClassifier` approximates the posterior of the softmax model row by row.
 :class:`MomentumSGDClassifier` learns weights without their uncertainty. :class:`LeastSquaresClassifier` regresses on
 the labels. Unlike matched models, the first two depend on the order of the rows and on random numbers. They also
 distinguish two kinds of new classes. One that was declared at the start has become improbable with each row of the
@@ -165,7 +165,7 @@ def absorb_(
 
 
 class ADFClassifier(StreamingClassifier):
-    r"""Assumed density filtering in the exact softmax model, one row at a time.
+    r"""Assumed density filtering in the softmax model, one row at a time.
 
     The weights of each class have a Gaussian posterior with full covariance; weights of different classes are
     independent. A row multiplies the posterior by :math:`\mathrm{softmax}_y`, and the Gaussian with the same moments

@@ -228,7 +228,7 @@ class LastLayer(nn.Module):
     def merge(self: _Layer, other: Any) -> _Layer:
         """Learn all that ``other`` has learnt from other rows with the same network."""
         if not isinstance(other, LastLayer):
-            raise InvalidArgumentError(f"LastLayer.merge takes another LastLayer; got one {type(other).__name__}.")
+            raise InvalidArgumentError(f"LastLayer.merge takes another LastLayer; got a {type(other).__name__}.")
         self._check_is_fitted()
         other._check_is_fitted()
         if fingerprint(self.features) != fingerprint(other.features):

@@ -6,8 +6,9 @@
 - ``number of classes``: the same for 2 to 100 classes of the same number of generated rows. One more class costs the
   factorisation of a matrix of size M, as much as about M/2 rows.
 - ``share of peak``: the speed of the same on drive, counted as 4 N M² operations, over that of matrix products.
-- ``exact likelihood``: one gradient of ``objective="elbo"`` and of ``"leave-one-out"`` on letter, with expectations
-  over the default number of rows, beside one of ``objective="matched"`` with the same targets.
+- ``exact likelihood``: objectives with the class likelihood (committed results keep the name). One gradient of
+  ``objective="elbo"`` and of ``"leave-one-out"`` on letter, with expectations over the default number of rows, beside
+  one of ``objective="matched"`` with the same targets.
 - ``million rows``: seconds, and peak memory of the whole process, which also generates the rows.
 - ``time to nll``: test scores on letter against the seconds of a fit. Predictions are timed separately. Probabilities
   are at least 1e-15, as forests give zeros.
@@ -103,7 +104,7 @@ class Evaluation(NamedTuple):
         n = len(self.labels)
         log_alpha = torch.tensor(_ALPHA, dtype=torch.float64).log().requires_grad_()
         batch_size, generator = default_batch(n, likelihood.n_latents), torch.Generator().manual_seed(seed)
-        exact = {
+        of_rows = {
             "elbo": LikelihoodObjective(likelihood.expected_log_prob),
             "leave-one-out": LikelihoodObjective(log_predictive(likelihood), leaves_out=True),
         }[objective]
@@ -114,7 +115,7 @@ class Evaluation(NamedTuple):
             table = SoftmaxLikelihood(likelihood.n_classes, log_alpha.exp(), "moment-ori").target_table()
             sample = torch.randperm(n, generator=generator)[:batch_size].sort().values if batch_size < n else None
             return accumulate_likelihood_objective(
-                kernel, points, rows, table, exact, constant_variance=constant_variance(), sample=sample
+                kernel, points, rows, table, of_rows, constant_variance=constant_variance(), sample=sample
             )
 
         return evaluate

@@ -2,9 +2,9 @@
 
 The paper's section on online inference for streaming data and its appendix. The features are those of a random ReLU
 network (MNIST, FashionMNIST), or the last pooled layer of a VGG-11 that this library trains itself on images other than
-those of the stream (CIFAR-10, see ``_vgg_features.py``). The matched models are exact at any time. Assumed density
-filtering (``adf``) approximates the model with the class likelihood row by row, and stochastic gradient descent with
-momentum (``sgd``) keeps only weights.
+those of the stream (CIFAR-10, see ``_vgg_features.py``). The posteriors of matched models are in closed form at any
+time. Assumed density filtering (``adf``) approximates the model with the class likelihood row by row, and stochastic
+gradient descent with momentum (``sgd``) keeps only weights.
 
 Keep in mind that the matched models are tried with several ``alpha_eps``, of which the next rows of the stream choose
 one, while ``adf`` and ``sgd`` have one setting each: their defaults, with the same prior. Seeds stand for orders of the

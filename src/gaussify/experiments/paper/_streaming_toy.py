@@ -1,8 +1,8 @@
 """Four classes in the plane, learnt row by row: the predictions of each method after a few, some, and many rows.
 
 The first figure of the appendix on streaming data: approximate inference with the class likelihood (``adf``) beside
-exact inference in the approximate models. All have the same prior, in effect a Gaussian process whose kernel is that of
-random Fourier features.
+closed-form inference in the matched models. All have the same prior, in effect a Gaussian process whose kernel is that
+of random Fourier features.
 """
 
 from itertools import pairwise

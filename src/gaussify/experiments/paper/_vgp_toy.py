@@ -23,8 +23,8 @@ _HALF_WIDTH = 4.0  # of the part of the plane that is drawn
 _SCORES = ("alpha_eps", "bound", "nll", "ece", "error")
 
 
-def exact_bound(model: Any, X: Any, y: Any, constant_variance: float) -> float:
-    """Return the bound on the evidence with the class likelihood, for an exact classifier fitted to these rows.
+def class_likelihood_bound(model: Any, X: Any, y: Any, constant_variance: float) -> float:
+    """Return the bound on the evidence with the class likelihood, for a classifier without inducing points.
 
     The prior variance of constant means is the same for all models, so that bounds can be compared.
     """
@@ -54,7 +54,7 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     split = lab.four_classes(task["seed"], settings["n_rows"], settings["n_test"])
     options = {name: task[name] for name in ("objective", "method")}
     model = GPClassifier(**options, temperature=1.0, max_iter=settings["max_iter"]).fit(split.X, split.y)
-    bound = round(exact_bound(model, split.X, split.y, settings["constant_variance"]), 2)
+    bound = round(class_likelihood_bound(model, split.X, split.y, settings["constant_variance"]), 2)
     score: lab.Record = {"kind": "score", "alpha_eps": lab.significant(model.alpha_eps_), "bound": bound}
     score |= lab.scores(model.predict_proba(split.X_test), split.y_test, ("nll", "ece", "error"), n_digits=4)
     if task["seed"] > 0:  # only the first is drawn
@@ -93,6 +93,8 @@ def _draw_panel(axis: Any, records: list[lab.Record], method: str) -> None:
     axis.set_xlabel(f"bound {score['bound']:.1f}, NLL {score['nll']:.3f}", fontsize=7.5, labelpad=2)
 
 
+# The bounds are compared with each other only, so any broad variance of constant means will do. Committed results and
+# their settings hold 1000; the objectives of the library use 10 000 (gp/_constant_mean.py).
 PRESETS = lab.presets(
     dict(n_rows=300, n_test=4000, max_iter=200, constant_variance=1000.0, n_grid=40),
     smoke=dict(n_rows=60, n_test=500, max_iter=15, n_seeds=1, n_grid=9),
