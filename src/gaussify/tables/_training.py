@@ -142,7 +142,7 @@ class FittedTable(NamedTuple):
 
     @property
     def learnt_all(self) -> bool:
-        """Whether the model has also learnt the held-out rows, after it predicted them."""
+        """True if the model has also learnt the held-out rows, after it predicted them."""
         return self.model.n_rows > self.n_train
 
     @property
@@ -378,7 +378,7 @@ def _check_labels(labels: NDArray, target: str, *, are_names: bool) -> None:
 
 
 def _is_quantity(classes: NDArray, n_rows: int) -> bool:
-    """Whether labels are numbers, too many to be classes: with fractions, or whole ones with few rows each."""
+    """Return whether labels are too many numbers to be classes: with fractions, or whole with few rows each."""
     read = find_numbers(pa.array(classes.tolist()))
     if read is None:
         return False
