@@ -212,7 +212,7 @@ class GPClassifier(StreamingClassifier):
     150
     """
 
-    _one_class_remedy = "Hyperparameters are learnt from the first rows, which needs at least two classes."
+    _one_class_remedy = "Hyperparameters cannot be learnt from one class."
 
     n_features_in_: int
     n_rows_seen_: int

@@ -130,7 +130,7 @@ class VariationalGPClassifier(CheckedClassifier):
     True
     """
 
-    _one_class_remedy = "Hyperparameters are learnt too, which needs at least two classes."
+    _one_class_remedy = "Hyperparameters cannot be learnt from one class."
 
     n_features_in_: int
     temperature_: float
