@@ -29,8 +29,8 @@ check: $(STAMP)  ## format, lint, types and import contracts
 test: check  ## the checks and the default tests: what every change must pass
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow"
 
-test-all: check  ## the default tests and the slow ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --hypothesis-profile=thorough
+test-all: check  ## the default tests and the slow ones, with the types of every call checked
+	GAUSSIFY_TEST_ALL_CALLS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --hypothesis-profile=thorough
 
 coverage: check  ## the default tests, with the lines they run counted; the report is in coverage.xml too
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" \

@@ -1,6 +1,7 @@
 """Types and shapes are checked in the first calls that a test makes of each function; all further calls cost nothing.
 
 A search calls the same small functions thousands of times, and checking each call doubles the time of the tests.
+Only ``make test-all`` checks every call.
 """
 
 import functools
@@ -14,9 +15,9 @@ import torch
 
 
 class FirstCalls:
-    """A plugin of pytest that limits how many calls per test jaxtyping's import hook checks."""
+    """A plugin of pytest that limits how many calls per test jaxtyping's import hook checks; infinity checks all."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: float) -> None:
         self.most = most
         self.test = 0
 
@@ -56,7 +57,7 @@ class FirstCalls:
         return call
 
 
-def install(most: int) -> FirstCalls:
+def install(most: float) -> FirstCalls:
     """Limit the checks, and return the plugin to register; to be called before the package under test is imported."""
     plugin = FirstCalls(most)
     jaxtyping.jaxtyped = plugin.limit(jaxtyping.jaxtyped)

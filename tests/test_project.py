@@ -118,6 +118,15 @@ def test_hooks_call_commands_of_the_environment_that_make_check_calls_too(hook):
     assert f"$(BIN)/{command}" in recipe
 
 
+WHOLE = [hook for hook in HOOKS if not hook.get("pass_filenames", True)]
+
+
+@pytest.mark.parametrize("hook", WHOLE, ids=lambda hook: hook["id"])
+def test_hooks_for_the_whole_package_also_run_if_only_their_settings_change(hook):
+    assert all(re.search(hook["files"], path) for path in ("src/gaussify/__init__.py", "pyproject.toml"))
+    assert not re.search(hook["files"], "README.md")
+
+
 # --- dependencies --------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_type_hints
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from gaussify import BayesianLogisticRegression, LastLayer, metrics
 from gaussify._persistence import write_model
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.nn import InputsOf, extract_features
+from gaussify.nn._last_layer import HeadOptions
 
 N_CLASSES = 3
 
@@ -478,6 +480,11 @@ def test_bad_parameters_are_refused(network):
         LastLayer(network, 3, method="foo")
     with pytest.raises(InvalidArgumentError, match="LastLayer"):
         LastLayer(network, 3).merge(network)
+
+
+def test_options_have_the_types_that_they_have_in_the_head():
+    of_head, own = (get_type_hints(estimator.__init__) for estimator in (BayesianLogisticRegression, LastLayer))
+    assert of_head == {name: own[name] for name in of_head.keys() & own.keys()} | get_type_hints(HeadOptions)
 
 
 def test_networks_without_weights_yet_are_refused():

@@ -55,7 +55,7 @@ class LabelParameters(NamedTuple):
     criterion: Criterion
     predictive: PredictiveMethod
     alpha_per_class: bool = False
-    """Whether alpha_eps is learnt for each class separately."""
+    """True if alpha_eps is learnt for each class separately."""
 
     def methods(self, n_classes: int) -> list[LikelihoodMethod]:
         """Return the method that is given, or all that ``method="auto"`` compares, the default first."""

@@ -288,7 +288,7 @@ class Adam:
 
     @property
     def has_finite_gradients(self) -> bool:
-        """Whether all gradients are finite."""
+        """True if all gradients are finite."""
         return all(bool(own.grad.isfinite().all()) for own in self._parameters if own.grad is not None)
 
     @torch.no_grad()

@@ -43,7 +43,7 @@ class Acquisition(StrEnum):
 
     @property
     def needs_latents(self) -> bool:
-        """Whether the score needs the latents, not class probabilities alone."""
+        """True if the score needs the latents, not class probabilities alone."""
         return self in (Acquisition.BALD, Acquisition.EPIG, Acquisition.VARIANCE, Acquisition.THOMPSON)
 
 

@@ -451,7 +451,7 @@ class ActiveLearner:
         return open_rows[best.numpy()].tolist()
 
     def _can_screen(self) -> bool:
-        """Whether the row with the probability nearest to a half has the largest score."""
+        """Return whether the row with the probability nearest to a half has the largest score."""
         predictive = self._model.space.predictive  # type: ignore[attr-defined]
         are_exact = predictive in (PredictiveMethod.QUADRATURE, PredictiveMethod.MEAN_FIELD)
         return are_exact and len(self.estimator_.classes_) == 2

@@ -58,7 +58,7 @@ class Model(ABC):
 
     @property
     def can_predict(self) -> bool:
-        """Whether the estimator has seen two classes."""
+        """True if the estimator has seen two classes."""
         return is_fitted(self.estimator) and len(self.estimator.classes_) > 1
 
     @abstractmethod
@@ -130,7 +130,7 @@ class GaussianRows(WatchedRows):
 
     @property
     def knows_stages(self) -> bool:
-        """Whether the observations since the last call are kept one by one."""
+        """True if the observations since the last call are kept one by one."""
         return self._carried is not None
 
     def staged_probs(self) -> Iterator[Float[Tensor, "n c"]]:

@@ -204,7 +204,7 @@ class GPClassifier(StreamingClassifier):
     150
     """
 
-    _one_class_remedy = "Hyperparameters cannot be learnt from one class: the first rows need two."
+    _one_class_remedy = "Hyperparameters cannot be learnt from one class."
 
     n_features_in_: int
     n_rows_seen_: int

@@ -3,7 +3,7 @@
 import copy
 import math
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from gpytorch.constraints import Positive
@@ -12,6 +12,7 @@ from gpytorch.priors import LogNormalPrior
 from jaxtyping import Float
 from torch import Tensor
 
+from gaussify._typing import no_type_check
 from gaussify._validation import check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._rows import SortedRows
@@ -36,11 +37,23 @@ class KernelName(StrEnum):
     """Linear functions."""
 
 
-KernelOption = Kernel | Literal["rbf", "matern12", "matern32", "matern52", "linear"] | None
+if TYPE_CHECKING:
+
+    class _Kernel(Protocol):
+        """A kernel of GPyTorch, which has no types: as ``Any``, it would hide misspelt names from mypy."""
+
+        @property
+        def batch_shape(self) -> torch.Size: ...
+
+else:
+    _Kernel = Kernel
+
+KernelOption = _Kernel | Literal["rbf", "matern12", "matern32", "matern52", "linear"] | None
 """The ``kernel`` parameter of estimators."""
 
 
-def make_kernel(kernel: Any, spread: Float[Tensor, " d"], variance: float, *, owner: str) -> Kernel:
+@no_type_check
+def make_kernel(kernel: KernelOption, spread: Float[Tensor, " d"], variance: float, *, owner: str) -> Kernel:
     r"""Return the kernel in float64 with which a search begins.
 
     Parameters

@@ -1,7 +1,7 @@
 """Gaussian process classification by stochastic variational inference, as a reference."""
 
 import warnings
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -277,10 +277,11 @@ class VariationalGPClassifier(CheckedClassifier):
         return mean / self.temperature_, variance / self.temperature_**2
 
 
+@no_type_check
 def cold_start(
     rows: SortedRows,
     likelihood: ClassLikelihood,
-    kernel: Any = None,
+    kernel: KernelOption = None,
     n_inducing: int = 100,
     inducing: InducingInit | Float[Tensor, "m d"] = InducingInit.KMEANS,
     seed: int = 0,

@@ -44,7 +44,7 @@ class Options:
     prior_shapes: Sequence[Float[Tensor, " d"]]
     """Prior variances; if ``chooses_prior``, up to a factor."""
     chooses_prior: bool
-    """Whether the evidence chooses that factor."""
+    """True if the evidence chooses that factor."""
     of_features: Bool[Tensor, " d"]
     """False for the intercept, to which the factor does not apply."""
     dispersion: float | None

@@ -29,7 +29,7 @@ class LinearParameters(NamedTuple):
 
     @property
     def by_rows(self) -> bool:
-        """Whether some parameter is chosen by the criterion, which needs rows."""
+        """True if some parameter is chosen by the criterion, which needs rows."""
         label = self.label
         return None in (label.method, label.temperature, self.dispersion) or label.alpha_eps is None
 

@@ -82,7 +82,7 @@ class LabelGaussians(NamedTuple):
 
     @property
     def are_vectors(self) -> bool:
-        """Whether there is a number for each class."""
+        """True if there is a number for each class."""
         return any([isinstance(part, Tensor) and part.ndim > 0 for part in self])
 
     def of_logits(self, labels: Int64[Tensor, "n ..."], logits: Float[Tensor, "n c ..."]) -> tuple[Tensor, Tensor]:

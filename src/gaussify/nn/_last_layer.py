@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import torch
@@ -12,13 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gaussify._calibration import AlphaOption, MethodOption, best_temperature
+from gaussify._calibration import AlphaOption, CriterionName, LikelihoodName, MethodOption, best_temperature
 from gaussify._estimators import plain, unchanged_on_error, unpacking
 from gaussify._persistence import read_model, write_model
-from gaussify._typing import no_type_check
+from gaussify._typing import Vector, no_type_check
 from gaussify._validation import as_labels, as_tensor, check_count
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
-from gaussify.likelihoods import ProbabilityUncertainty
+from gaussify.likelihoods import PredictiveName, ProbabilityUncertainty
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.linear._parameters import checked_parameters
 from gaussify.nn._features import (
@@ -47,6 +47,21 @@ def _in_its_own_name() -> Iterator[None]:
         if name not in text:
             raise
         raise type(error)(text.replace(name, "LastLayer")) from error
+
+
+class HeadOptions(TypedDict, total=False):
+    """The keyword parameters of the head that :class:`LastLayer` passes on."""
+
+    forgetting: float
+    dispersion: float | Literal["auto"]
+    likelihood: LikelihoodName
+    fit_intercept: bool
+    intercept_variance: float
+    label_variance: float
+    criterion: CriterionName
+    reservoir_size: int
+    predictive: PredictiveName
+    random_state: int
 
 
 class LastLayer(nn.Module):
@@ -105,11 +120,11 @@ class LastLayer(nn.Module):
         method: MethodOption = "variational",
         alpha_eps: AlphaOption = "auto",
         temperature: float | Literal["auto"] = "auto",
-        prior_variance: float | Literal["auto"] = "auto",
+        prior_variance: float | Vector | Literal["auto"] = "auto",
         *,
         batch_size: int = 256,
         progress: bool | None = None,
-        **head: Any,
+        **head: Unpack[HeadOptions],
     ) -> None:
         super().__init__()
         _check_features(features, owner="LastLayer")

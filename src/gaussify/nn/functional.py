@@ -236,7 +236,7 @@ def _plain_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction:
 
 
 def _are_plain_weights(weight: Any, input: Tensor, *, label_smoothing: float) -> bool:
-    """Whether weights are fixed factors of the logits' type for each class, and labels have no part of all classes."""
+    """Return whether weights are fixed, one of the logits' type for each class, and labels are not smoothed."""
     return (
         isinstance(weight, Tensor)
         and weight.dtype is input.dtype
@@ -408,7 +408,7 @@ def _log(variance: Number) -> Number:
 
 
 def _are_hard(target: Tensor, labels: Tensor) -> bool:
-    """Whether all labels are known to be 0 or 1."""
+    """Return whether all labels are known to be 0 or 1."""
     if is_compiling():
         return not target.is_floating_point()
     with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
@@ -417,7 +417,7 @@ def _are_hard(target: Tensor, labels: Tensor) -> bool:
 
 
 def _are_classes(labels: Tensor, n_classes: int) -> bool:
-    """Whether all labels are known to be classes, none to be ignored."""
+    """Return whether all labels are known to be classes, none to be ignored."""
     if labels.is_cpu and not is_compiling():
         with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at, or of no labels
             return _are_within(labels, 0.0, n_classes - 1.0)
@@ -433,7 +433,7 @@ def _refused(labels: Tensor, is_kept: Tensor, is_class: Tensor, n_classes: int, 
 
 
 def _are_within(values: Tensor, minimum: float, maximum: float) -> bool:
-    """Whether all are numbers between the two, which one pass tells."""
+    """Return whether all values are numbers between two others, in one pass."""
     smallest, largest = values.aminmax()
     return smallest.item() >= minimum and largest.item() <= maximum
 

@@ -89,7 +89,7 @@ class CarriedLatents:
 
     @property
     def is_worn(self) -> bool:
-        """Whether a variance has become so small that rounding errors matter, and latents should be computed again."""
+        """True if a variance has become so small that rounding errors matter, and latents should be computed again."""
         return bool((self._variance < _WORN * self._first).any())
 
     def covariance_with(self, gain: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "n k"]:

@@ -546,7 +546,10 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _are_row_ids(numbers: NDArray) -> bool:
-    """Whether numbers are row ids: 0, 1, 2, ... or 1, 2, 3, ...; with many rows, up to half of the ids may be gone."""
+    """Return whether numbers are row ids: 0, 1, 2, ... or 1, 2, 3, ...
+
+    With many rows, up to half of the ids may be gone.
+    """
     n_rows, steps = len(numbers), np.diff(numbers)
     if n_rows < _LEAST_COUNTED:
         return n_rows > 2 and numbers[0] in (0.0, 1.0) and bool((steps == 1.0).all())

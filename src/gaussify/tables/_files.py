@@ -249,7 +249,7 @@ def _parquet_reader(file: Any) -> TableReader:
 
 
 def _is_plain(file: io.BufferedReader) -> bool:
-    """Whether it is a file on disk, so that Parquet can read it in parts."""
+    """Return whether a stream is a file on disk, so that Parquet can read it in parts."""
     return isinstance(file.raw, io.FileIO) and os.path.isfile(file.raw.name)
 
 

@@ -46,8 +46,8 @@ class FitOptions(NamedTuple):
     max_iter: int = 100
     """Largest number of iterations when a Gaussian process is fitted."""
     compare: bool = True
-    """Whether to fit scikit-learn's models to the same rows for comparison."""
+    """If true, scikit-learn's models are fitted to the same rows for comparison."""
     use_all: bool = False
-    """Whether the model also learns the held-out rows, after it has predicted them."""
+    """If true, the model also learns the held-out rows after it has predicted them."""
     seed: int = 0
     """Seed of the split and of the fit."""

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from gaussify._estimators import Floats, Indices
 from gaussify._validation import check_option
 from gaussify.exceptions import TableError
 from gaussify.gp import GPClassifier
+from gaussify.gp._parameters import ScalingName
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.tables._columns import find_numbers
 from gaussify.tables._encoder import TableEncoder, as_table
@@ -142,7 +143,7 @@ class FittedTable(NamedTuple):
 
     @property
     def learnt_all(self) -> bool:
-        """Whether the model has also learnt the held-out rows, after it predicted them."""
+        """True if the model has also learnt the held-out rows, after it predicted them."""
         return self.model.n_rows > self.n_train
 
     @property
@@ -378,7 +379,7 @@ def _check_labels(labels: NDArray, target: str, *, are_names: bool) -> None:
 
 
 def _is_quantity(classes: NDArray, n_rows: int) -> bool:
-    """Whether labels are numbers, too many to be classes: with fractions, or whole ones with few rows each."""
+    """Return whether labels are too many numbers to be classes: with fractions, or whole with few rows each."""
     read = find_numbers(pa.array(classes.tolist()))
     if read is None:
         return False
@@ -405,7 +406,7 @@ def _fit(
     ).fit(X, labels)
 
 
-def _scaling(X: Float[np.ndarray, "n f"]) -> Literal["standard", "quantile"]:
+def _scaling(X: Float[np.ndarray, "n f"]) -> ScalingName:
     """Return "quantile" if a column has values so far out that standard scaling would crush the others."""
     spread = np.quantile(X, [0.01, 0.99], axis=0)
     width = np.maximum(spread[1] - spread[0], 1e-12)

@@ -208,6 +208,7 @@ class _RunLog:
         return sorted(entries, key=lambda entry: self._place[_key(entry["task"])])
 
     def _save(self) -> None:
+        # Each task rewrites both files, which is cheap: tasks are few, and most take seconds to hours.
         entries = self._in_order([entry for entry in self._data["tasks"] if _key(entry["task"]) in self._rows])
         seconds = sum(entry["seconds"] for entry in entries)
         self._data |= {"tasks": entries, "elapsed_seconds": round(seconds, 3)}

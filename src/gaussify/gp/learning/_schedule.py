@@ -8,7 +8,7 @@ go on from there with the class likelihood.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -26,8 +26,9 @@ from gaussify._calibration import (
 )
 from gaussify._estimators import plain
 from gaussify._numerics._optimise import SearchReport
+from gaussify._typing import no_type_check
 from gaussify.gp._inducing import InducingInit, first_points
-from gaussify.gp._kernels import first_scales, make_kernel
+from gaussify.gp._kernels import KernelOption, first_scales, make_kernel
 from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, SparseModel
 from gaussify.gp._parameters import GPParameters, Objective
 from gaussify.gp._rows import SortedRows
@@ -79,7 +80,8 @@ class _SparseResult(NamedTuple):
         return [(own.kernel, own.points) for own in self.features]
 
 
-def fit_model(given: GPParameters, rows: SortedRows, kernel: Any, *, owner: str) -> FitResult:
+@no_type_check
+def fit_model(given: GPParameters, rows: SortedRows, kernel: KernelOption, *, owner: str) -> FitResult:
     """Learn hyperparameters and label parameters from scaled rows.
 
     Parameters

@@ -47,7 +47,7 @@ class CrossKernel(ABC):
     n_kept: int
     """Largest matrix of all rows, in elements, whose blocks are kept for the pull-back."""
     in_threads: bool
-    """Whether several threads may compute and pull back blocks at the same time."""
+    """True if several threads may compute and pull back blocks at the same time."""
 
     @abstractmethod
     def __call__(self, rows: Float[Tensor, "n d"], *, differentiable: bool) -> CrossBlock:
