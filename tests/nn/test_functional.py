@@ -468,8 +468,9 @@ def test_probabilities_in_chunks_are_those_of_rows(method, n_rows):
         lambda loss, *given: torch.inference_mode()(loss)(*given),
         lambda loss, f, y: torch.func.grad(loss)(f, y),
         lambda loss, f, y: torch.func.vmap(loss)(f[None], y[None]),
+        lambda loss, f, y: torch.func.functionalize(loss)(f, y),
     ],
-    ids=["inference-mode", "func", "vmap"],
+    ids=["inference-mode", "func", "vmap", "functionalize"],
 )
 @pytest.mark.parametrize("alpha_eps", [0.123, 0.321])
 def test_what_is_kept_from_a_call_serves_any_later_one(first, alpha_eps, request):

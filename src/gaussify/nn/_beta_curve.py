@@ -98,7 +98,7 @@ def _fit(
     (first_low, low), (first_high, high) = (_distances(shift, nodes, layout) for shift in shifts)
     near_low, near_high = low + (alpha_eps - shifts[0]), high + (beta_eps - shifts[1])
     far_low, far_high = (1.0 + shifts[0] - low) + beta_eps, (1.0 + shifts[1] - high) + alpha_eps
-    with without_modes(), torch.device("cpu"):
+    with without_modes():
         concentrations = np.concatenate([near_low, far_high]), np.concatenate([far_low, near_high])
         alpha, beta = (torch.tensor(part.tolist(), dtype=torch.float64) for part in concentrations)
         gaussians = [part.tolist() for part in logit_beta_gaussian(alpha, beta, method)]

@@ -1,8 +1,8 @@
 """The Gaussians that labels give logits: mean and variance, of class indices, of counts and of binary labels."""
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar, cast, overload
 
@@ -237,17 +237,29 @@ def remembered(function: _Function) -> _Function:
 
 
 def is_recorded() -> bool:
-    """Return whether a mode of torch, such as tracing, records or fakes calls."""
-    return _len_torch_dispatch_stack() > 0
+    """Return whether torch records or fakes calls at the moment, as ``make_fx`` and ``torch.jit.trace`` do."""
+    return _len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
 
 
-def without_modes() -> AbstractContextManager[object]:
-    """Return a context for numbers that outlive a call, even within modes that have none, such as ``torch.export``."""
-    try:
-        from torch.utils._python_dispatch import _disable_current_modes
-    except ImportError:  # torch does not promise to keep this name
-        return nullcontext()
-    return _disable_current_modes()
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """Return a context in which tensors are plain, so that they can be kept after the call.
+
+    Within ``torch.export`` tensors would have no numbers, within ``torch.func.grad`` they would be wrapped, and within
+    ``torch.inference_mode`` no later call could differentiate through them.
+    """
+    with ExitStack() as stack:
+        with suppress(ImportError):  # torch does not promise to keep these names
+            from torch.utils._python_dispatch import _disable_current_modes
+
+            stack.enter_context(_disable_current_modes())
+        with suppress(ImportError):
+            from torch._C import _DisableFuncTorch
+
+            stack.enter_context(_DisableFuncTorch())
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.device("cpu"))
+        yield
 
 
 def along_classes(part: Number, logits: Float[Tensor, "n c ..."]) -> Number:
@@ -295,7 +307,7 @@ def _logistic_table(alpha_eps: str, beta_eps: str, method: str) -> tuple[float, 
 @lru_cache
 def _fixed_softmax_table(alpha_eps: float, label_smoothing: float, n_classes: float, method: str) -> tuple[float, ...]:
     """Mean and variance of any class but the label's, and of the label's, by the likelihood of two classes."""
-    with without_modes(), torch.device("cpu"):
+    with without_modes():
         counts = torch.tensor(_smoothed_counts(label_smoothing, n_classes), dtype=torch.float64)
         likelihood = SoftmaxLikelihood(2, alpha_eps, LikelihoodMethod(method))
         mean, variance = likelihood.encode(counts.unsqueeze(1).expand(2, 2))
@@ -305,7 +317,7 @@ def _fixed_softmax_table(alpha_eps: float, label_smoothing: float, n_classes: fl
 @lru_cache
 def _fixed_logistic_table(alpha_eps: float, beta_eps: float, method: str) -> tuple[float, ...]:
     """Mean and variance of label 0, and of label 1."""
-    with without_modes(), torch.device("cpu"):
+    with without_modes():
         alpha, beta = torch.tensor([alpha_eps, beta_eps], dtype=torch.float64)
         mean, variance = LogisticLikelihood(alpha, beta, LikelihoodMethod(method)).target_table()
         return mean[0].item(), variance[0].item(), mean[1].item(), variance[1].item()

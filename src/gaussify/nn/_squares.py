@@ -8,6 +8,7 @@ Tests hold the two together.
 
 import math
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -56,15 +57,10 @@ class LabelTable(NamedTuple):
         cls, gaussians: LabelGaussians, n_classes: int, dtype: torch.dtype, *, reduction: str, n_rows: int
     ) -> "LabelTable":
         """Return the tables of Gaussians that are given by four numbers."""
-        other_mean, other_variance, own_mean, own_variance = gaussians
         n_averaged = n_classes if reduction == "mean" else 1  # torch averages over all logits, the loss over rows
         constant = gaussians.row_normaliser(n_classes) * (n_rows if reduction == "sum" else 1)
-        with without_modes(), torch.inference_mode(False), torch.device("cpu"):  # the tables outlive this call
-            mean, variance = torch.empty(2, n_classes, n_classes, dtype=torch.float64)
-            mean.fill_(other_mean).fill_diagonal_(own_mean)
-            variance.fill_(other_variance).fill_diagonal_(own_variance)
-            root = (0.5 * n_averaged / variance).sqrt()
-            return cls(root.to(dtype), (root * mean).to(dtype), constant, reduction)
+        root, target = _whitened(*map(float, gaussians), n_classes, n_averaged, dtype)
+        return cls(root, target, constant, reduction)
 
     def __call__(self, logits: Float[Tensor, "n c ..."], labels: Int64[Tensor, "n ..."]) -> Tensor:
         """Return the loss; an IndexError says that some label is no class."""
@@ -74,6 +70,25 @@ class LabelTable(NamedTuple):
             root, target = (rows.view(*labels.shape, -1).movedim(-1, 1) for rows in (root, target))
         squares = mse_loss(logits * root, target, reduction=self.reduction)
         return (squares.sum(1) if self.reduction == "none" else squares) + self.constant
+
+
+@lru_cache(maxsize=64)
+def _whitened(
+    other_mean: float,
+    other_variance: float,
+    own_mean: float,
+    own_variance: float,
+    n_classes: int,
+    n_averaged: int,
+    dtype: torch.dtype,
+) -> tuple[Float[Tensor, "c c"], Float[Tensor, "c c"]]:
+    """Return the tables of roots and of whitened means. Batches of all sizes share them."""
+    with without_modes():
+        mean, variance = torch.empty(2, n_classes, n_classes, dtype=torch.float64)
+        mean.fill_(other_mean).fill_diagonal_(own_mean)
+        variance.fill_(other_variance).fill_diagonal_(own_variance)
+        root = (0.5 * n_averaged / variance).sqrt()
+        return root.to(dtype), (root * mean).to(dtype)
 
 
 class Forms(NamedTuple):
@@ -211,7 +226,7 @@ def differentiated(logits: Tensor, target: Tensor, forms: Forms, learnt: Iterabl
     >>> differentiated(torch.tensor([[3.0, 0.0]]), torch.tensor([0]), label_forms(gaussians))
     tensor([2.])
     """
-    if not (torch.compiler.is_compiling() or is_learnt(target, *learnt)):
+    if not (torch.compiler.is_compiling() or torch.jit.is_tracing() or is_learnt(target, *learnt)):
         try:
             return KnownSlope.apply(logits, target, forms)
         except RuntimeError:  # within torch.func, in forward mode, for targets made in inference mode
