@@ -672,6 +672,15 @@ def test_autocast_does_not_change_the_binary_loss(method, y):
 
 
 @beta_matches
+def test_a_number_beside_a_learnt_concentration_keeps_its_digits(method):
+    logits, learnt = random_logits(5).double(), torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    fixed = {"beta_eps": 0.3, "method": method}
+    loss = matched_binary_cross_entropy_with_logits(logits, BINARY, alpha_eps=learnt, **fixed)
+    expected = matched_binary_cross_entropy_with_logits(logits, BINARY, alpha_eps=0.5, **fixed)
+    assert_close(loss, expected, rtol=1e-10, atol=0)
+
+
+@beta_matches
 def test_a_learnt_concentration_behind_class_0_may_equal_that_of_class_1(method):
     """Which is a number: the two are not to be taken for one."""
     logits, beta_eps = random_logits(5), torch.tensor(0.1, dtype=torch.float64, requires_grad=True)

@@ -174,20 +174,18 @@ def test_a_traced_loss_is_a_function_of_its_inputs(kind, form):
     assert_close(graph(logits + 1.0), loss(logits + 1.0, y), **EXACT)
 
 
-def test_losses_may_be_traced_by_torch_jit():
+def test_losses_of_classes_may_be_traced_by_torch_jit():
     """In a process of its own, because checks of types by the tests would be traced, too."""
     program = (
         "import torch\n"
-        "from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy\n"
+        "from gaussify.nn.functional import matched_cross_entropy\n"
         "f, y = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 0, 1])\n"
-        "losses = [(matched_cross_entropy, y), (matched_cross_entropy, f.softmax(1))]\n"
-        "losses += [(matched_binary_cross_entropy_with_logits, p) for p in ((f > 0.0).float(), f.sigmoid())]\n"
-        "for loss, target in losses:\n"
-        "    traced = torch.jit.trace(loss, (f, target))\n"
-        "    print(torch.allclose(traced(f[:5] + 1.0, target[:5]), loss(f[:5] + 1.0, target[:5])))\n"
+        "for first, later in [(y, y.where(y > 0, -100)), (f.softmax(1), f.exp())]:\n"
+        "    traced = torch.jit.trace(matched_cross_entropy, (f, first))\n"
+        "    print(torch.allclose(traced(f[:5] + 1.0, later[:5]), matched_cross_entropy(f[:5] + 1.0, later[:5])))\n"
     )
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False)
-    assert run.stdout.split() == 4 * ["True"], run.stderr
+    assert run.stdout.split() == 2 * ["True"], run.stderr
 
 
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacfwd, torch.func.functionalize])

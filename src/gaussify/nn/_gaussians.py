@@ -124,7 +124,8 @@ class BinaryGaussians(NamedTuple):
     def of(cls, method: LikelihoodMethod, alpha_eps: Number, beta_eps: Number) -> "BinaryGaussians":
         """Return the Gaussians of binary labels by matching."""
         if isinstance(alpha_eps, Tensor) or isinstance(beta_eps, Tensor):
-            alpha, beta = torch.as_tensor(alpha_eps), torch.as_tensor(beta_eps)
+            like = alpha_eps if isinstance(alpha_eps, Tensor) else beta_eps
+            alpha, beta = _as_tensor(alpha_eps, like), _as_tensor(beta_eps, like)
             return cls(*logit_beta_gaussian(alpha, beta + 1.0, method), *logit_beta_gaussian(alpha + 1.0, beta, method))
         return cls(*_logistic_table(alpha_eps.hex(), beta_eps.hex(), method.value))
 
@@ -236,9 +237,14 @@ def remembered(function: _Function) -> _Function:
     return cast(_Function, look_up)
 
 
+def is_traced() -> bool:
+    """Return whether ``torch.compile`` or ``torch.jit.trace`` makes a graph, which no number of a batch may decide."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
 def is_recorded() -> bool:
-    """Return whether torch records or fakes calls at the moment, as ``make_fx`` and ``torch.jit.trace`` do."""
-    return _len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
+    """Return whether a mode of torch records or fakes calls, as ``make_fx`` and ``FakeTensorMode`` do."""
+    return _len_torch_dispatch_stack() > 0
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from gaussify.nn._gaussians import (
     Number,
     along_classes,
     is_learnt,
+    is_traced,
     of_labels,
     without_modes,
 )
@@ -226,7 +227,7 @@ def differentiated(logits: Tensor, target: Tensor, forms: Forms, learnt: Iterabl
     >>> differentiated(torch.tensor([[3.0, 0.0]]), torch.tensor([0]), label_forms(gaussians))
     tensor([2.])
     """
-    if not (torch.compiler.is_compiling() or torch.jit.is_tracing() or is_learnt(target, *learnt)):
+    if not (is_traced() or is_learnt(target, *learnt)):
         try:
             return KnownSlope.apply(logits, target, forms)
         except RuntimeError:  # within torch.func, in forward mode, for targets made in inference mode

@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
 
 from gaussify._typing import no_type_check
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
@@ -35,6 +34,7 @@ from gaussify.nn._gaussians import (
     count_gaussians,
     is_learnt,
     is_recorded,
+    is_traced,
     logit_beta_gaussian,
     remembered,
 )
@@ -218,7 +218,7 @@ def _plain_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction:
 
     All that batches of one shape have in common is worked out once, because small networks have no time for more.
     """
-    if is_compiling() or is_recorded() or not (type(input) is Tensor is type(target) and input.is_cpu):
+    if is_traced() or is_recorded() or not (type(input) is Tensor is type(target) and input.is_cpu):
         return None
     how = reduction
     if weight is not None:
@@ -409,7 +409,7 @@ def _log(variance: Number) -> Number:
 
 def _are_hard(target: Tensor, labels: Tensor) -> bool:
     """Whether all labels are known to be 0 or 1."""
-    if is_compiling():
+    if is_traced():
         return not target.is_floating_point()
     with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
         return not is_learnt(labels) and torch.equal(labels * labels, labels)
@@ -418,7 +418,7 @@ def _are_hard(target: Tensor, labels: Tensor) -> bool:
 
 def _are_classes(labels: Tensor, n_classes: int) -> bool:
     """Whether all labels are known to be classes, none to be ignored."""
-    if labels.is_cpu and not is_compiling():
+    if labels.is_cpu and not is_traced():
         with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at, or of no labels
             return _are_within(labels, 0.0, n_classes - 1.0)
     return False
@@ -426,7 +426,7 @@ def _are_classes(labels: Tensor, n_classes: int) -> bool:
 
 def _refused(labels: Tensor, is_kept: Tensor, is_class: Tensor, n_classes: int, *, owner: str) -> Tensor:
     """Labels with 0 in place of those that are not kept. What is no class is an error, or 0 where no one can look."""
-    if labels.is_cpu and not is_compiling():
+    if labels.is_cpu and not is_traced():
         with suppress(RuntimeError):
             as_labels(torch.where(is_kept, labels, 0).reshape(-1), n_classes=n_classes, owner=owner)
     return torch.where(is_kept & is_class, labels, 0)
@@ -441,7 +441,7 @@ def _are_within(values: Tensor, minimum: float, maximum: float) -> bool:
 def _checked(values: Tensor, *, name: str, owner: str, minimum: float, maximum: float | None = None) -> Tensor:
     """Values, of which those out of their limits are refused, or NaN where they cannot be looked at."""
     top = _LARGEST if maximum is None else maximum
-    if not is_compiling():
+    if not is_traced():
         with suppress(RuntimeError):  # within torch.vmap, or of no values
             if not _are_within(values.detach(), minimum, top):
                 as_floats(values, name=name, owner=owner, minimum=minimum, maximum=maximum)
@@ -512,7 +512,7 @@ def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Se
         value = float(value)
     if type(value) is float and 0.0 < value < math.inf:  # which needs no tensor to be checked
         return value
-    cannot_be_read = is_compiling()
+    cannot_be_read = is_traced()
     if not cannot_be_read:
         try:
             checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
