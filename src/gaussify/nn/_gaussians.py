@@ -126,7 +126,7 @@ class BinaryGaussians(NamedTuple):
     def of(cls, method: LikelihoodMethod, alpha_eps: Number, beta_eps: Number) -> "BinaryGaussians":
         """Return the Gaussians of binary labels by matching."""
         if isinstance(alpha_eps, Tensor) or isinstance(beta_eps, Tensor):
-            like = alpha_eps if isinstance(alpha_eps, Tensor) else beta_eps
+            like = next(part for part in (alpha_eps, beta_eps) if isinstance(part, Tensor))
             alpha, beta = _as_tensor(alpha_eps, like), _as_tensor(beta_eps, like)
             return cls(*logit_beta_gaussian(alpha, beta + 1.0, method), *logit_beta_gaussian(alpha + 1.0, beta, method))
         return cls(*_logistic_table(alpha_eps.hex(), beta_eps.hex(), method.value))
@@ -241,8 +241,8 @@ def remembered(function: _Function) -> _Function:
 
 
 def is_traced() -> bool:
-    """Return whether ``torch.compile`` or ``torch.jit.trace`` makes a graph, which no number of a batch may decide."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+    """Return whether ``torch.compile`` or ``torch.jit.trace`` records a graph, which must not depend on values."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
 
 
 def is_recorded() -> bool:
