@@ -184,7 +184,8 @@ def all_features(
     features = _read_cache(cache, identity, owner=owner)
     if features is None:
         features = computed()
-        kept = features._replace(y=None) if isinstance(data, Tensor) else features  # y is an argument then
+        # the labels of a tensor come as an argument, so they are not stored
+        kept = features._replace(y=None) if isinstance(data, Tensor) else features
         write_model(cache, _KIND, _FORMAT, identity, {k: v for k, v in kept._asdict().items() if v is not None})
     if isinstance(data, Tensor):
         features = features._replace(y=None if y is None else _as_indices(y, owner=owner))
@@ -192,7 +193,7 @@ def all_features(
 
 
 def joined(batches: list[Features], *, owner: str) -> Features:
-    """Return batches as one.
+    """Return all batches as one.
 
     Examples
     --------
@@ -313,7 +314,7 @@ def digest_of_tensor(tensor: Tensor) -> str:
     """
     digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    if flat.stride() != (1,):  # of a single number
+    if flat.stride() != (1,):  # a tensor with one number may have any stride
         flat = flat.clone(memory_format=torch.contiguous_format)
     digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()

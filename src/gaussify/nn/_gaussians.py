@@ -73,9 +73,8 @@ class LabelGaussians(NamedTuple):
             other, own = _smoothed_counts(label_smoothing, n_classes)
             return cls(other, label_variance, own, label_variance)
         if isinstance(alpha_eps, float):
-            n = (
-                float(n_classes) if label_smoothing else 1.0
-            )  # without smoothing n_classes is not used, and may be symbolic
+            # without smoothing the number of classes is not needed, and within torch.compile it may be symbolic
+            n = float(n_classes) if label_smoothing else 1.0
             return cls(*_softmax_table(alpha_eps.hex(), label_smoothing.hex(), n.hex(), method.value))
         pairs = [
             match_log_gamma(alpha_eps + count, method)[:2] for count in _smoothed_counts(label_smoothing, n_classes)

@@ -41,7 +41,7 @@ from gaussify.nn._gaussians import (
 from gaussify.nn._squares import Forms, KnownSlope, LabelTable, density_losses, label_forms, label_losses
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
-_FEW_LOGITS, _FEW_CLASSES = 2**14, 128  # largest batch for which LabelTable was measured to be faster
+_FEW_LOGITS, _FEW_CLASSES = 2**14, 128  # LabelTable is faster for batches up to this size
 
 MethodName = Literal["variational", "moment", "laplace", "moment-ori", "gauss"]
 BetaMethodName = Literal["variational", "moment", "laplace", "gauss"]
@@ -51,14 +51,14 @@ __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
 
 
 class Reduction(StrEnum):
-    """How the losses of all rows become one."""
+    """How the losses of rows are combined."""
 
     NONE = "none"
-    """One loss per row."""
+    """They are not combined: one loss per row."""
     MEAN = "mean"
-    """Their mean, weighted where classes are."""
+    """Mean of the losses, weighted if classes have weights."""
     SUM = "sum"
-    """Their sum."""
+    """Sum of the losses."""
 
 
 @no_type_check
@@ -422,7 +422,7 @@ def _are_hard(target: Tensor, labels: Tensor) -> bool:
 def _are_classes(labels: Tensor, n_classes: int) -> bool:
     """Return whether all labels are known to be classes."""
     if labels.is_cpu and not is_traced():
-        with suppress(RuntimeError):  # within torch.vmap values cannot be read, and no labels have no minimum
+        with suppress(RuntimeError):  # aminmax fails for an empty batch, and values cannot be read within torch.vmap
             return _are_within(labels, 0.0, n_classes - 1.0)
     return False
 
@@ -448,7 +448,7 @@ def _checked(values: Tensor, *, name: str, owner: str, minimum: float, maximum: 
     """Return the values; one out of limits is an error, or NaN where values cannot be read."""
     top = _LARGEST if maximum is None else maximum
     if not is_traced():
-        with suppress(RuntimeError):  # within torch.vmap, or for no values
+        with suppress(RuntimeError):  # within torch.vmap, or for an empty batch
             if not _are_within(values.detach(), minimum, top):
                 as_floats(values, name=name, owner=owner, minimum=minimum, maximum=maximum)
             return values
