@@ -468,8 +468,9 @@ def test_probabilities_in_chunks_are_those_of_rows(method, n_rows):
         lambda loss, *given: torch.inference_mode()(loss)(*given),
         lambda loss, f, y: torch.func.grad(loss)(f, y),
         lambda loss, f, y: torch.func.vmap(loss)(f[None], y[None]),
+        lambda loss, f, y: torch.func.functionalize(loss)(f, y),
     ],
-    ids=["inference-mode", "func", "vmap"],
+    ids=["inference-mode", "func", "vmap", "functionalize"],
 )
 @pytest.mark.parametrize("alpha_eps", [0.123, 0.321])
 def test_what_is_kept_from_a_call_serves_any_later_one(first, alpha_eps, request):
@@ -668,6 +669,15 @@ def test_autocast_does_not_change_the_binary_loss(method, y):
         loss = matched_binary_cross_entropy_with_logits(logits, y, WEIGHT[1], WEIGHT[0], method=method)
     expected = matched_binary_cross_entropy_with_logits(logits.float(), y, WEIGHT[1], WEIGHT[0], method=method)
     assert_close(loss, expected, rtol=0, atol=0)
+
+
+@beta_matches
+def test_a_number_beside_a_learnt_concentration_keeps_its_digits(method):
+    logits, learnt = random_logits(5).double(), torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    fixed = {"beta_eps": 0.3, "method": method}
+    loss = matched_binary_cross_entropy_with_logits(logits, BINARY, alpha_eps=learnt, **fixed)
+    expected = matched_binary_cross_entropy_with_logits(logits, BINARY, alpha_eps=0.5, **fixed)
+    assert_close(loss, expected, rtol=1e-10, atol=0)
 
 
 @beta_matches

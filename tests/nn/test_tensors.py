@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -11,6 +12,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
 from gaussify.exceptions import InvalidArgumentError
+from gaussify.likelihoods import LikelihoodMethod
+from gaussify.nn._gaussians import LabelGaussians
+from gaussify.nn._squares import LabelTable
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
 from sampled import each_value, pairs_first
 
@@ -168,6 +172,46 @@ def test_a_traced_loss_is_a_function_of_its_inputs(kind, form):
     logits, y, loss = random(6, 4), targets(kind), loss_of(kind, form)
     graph = make_fx(lambda f: loss(f, y))(logits)
     assert_close(graph(logits + 1.0), loss(logits + 1.0, y), **EXACT)
+
+
+def test_losses_of_classes_may_be_traced_by_torch_jit():
+    """In a process of its own, because checks of types by the tests would be traced, too."""
+    program = (
+        "import torch\n"
+        "from gaussify.nn.functional import matched_cross_entropy\n"
+        "f, y = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 0, 1])\n"
+        "for first, later in [(y, y.where(y > 0, -100)), (f.softmax(1), f.exp())]:\n"
+        "    traced = torch.jit.trace(matched_cross_entropy, (f, first))\n"
+        "    print(torch.allclose(traced(f[:5] + 1.0, later[:5]), matched_cross_entropy(f[:5] + 1.0, later[:5])))\n"
+    )
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False)
+    assert run.stdout.split() == 2 * ["True"], run.stderr
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacfwd, torch.func.functionalize])
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_use_a_loss_within_and_outside_of_a_transform(kind, transform):
+    """What the first call keeps was made within the transform, which the other thread knows nothing of."""
+    alpha_eps = 0.2 + 0.01 * KINDS.index(kind) + 1e-3 * len(transform.__name__)  # which no other test has used
+    logits, y = random(6, 4), targets(kind)
+    loss = loss_of(kind, alpha_eps=alpha_eps)
+    with ThreadPoolExecutor(1) as threads:
+
+        def both(logits_within: Tensor) -> Tensor:
+            value = loss(logits_within, y)
+            others.append(threads.submit(with_gradient, lambda f: loss(f, y), logits).result())
+            return value
+
+        others: list[tuple[Tensor, Tensor]] = []
+        transform(both)(logits)
+    assert_close(others[0], with_gradient(lambda f: loss(f, y), logits), **EXACT)
+
+
+def test_batches_of_all_sizes_share_tables():
+    gaussians = LabelGaussians.of(LikelihoodMethod.LAPLACE, 0.1, 4)
+    one, many = (LabelTable.of(gaussians, 4, torch.float32, reduction="sum", n_rows=n) for n in (1, 100))
+    assert many.root is one.root
+    assert many.target is one.target
 
 
 @each_value(kind=KINDS, form=["mean", "weighted rows"])

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the last layer when it is first used, as its head loads scikit-learn, which losses do not need."""
+    """Return ``LastLayer``, imported on first use because it loads scikit-learn, which the losses do not need."""
     if name == "LastLayer":
         from gaussify.nn._last_layer import LastLayer
 

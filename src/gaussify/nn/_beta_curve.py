@@ -1,4 +1,4 @@
-"""The Gaussians of binary labels between 0 and 1, which have no closed form, by polynomials through matched ones."""
+"""Gaussians of binary labels between 0 and 1. They have no closed form, so polynomials interpolate matched ones."""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,12 +13,12 @@ from gaussify.nn._gaussians import Gaussians, compile_time, logit_beta_gaussian,
 
 
 class Layout(NamedTuple):
-    """How the bits of a number tell which piece of a curve it is on: 32 pieces from a power of two to the next."""
+    """The bits of a number that give its piece of a curve. There are 32 pieces between two powers of two."""
 
-    floating: Any  # types of NumPy
-    integer: Any
-    n_bits: int  # at the end, which tell the place within a piece
-    n_nodes: int  # of the polynomial on a piece, enough for all digits
+    floating: Any  # NumPy dtype of the numbers
+    integer: Any  # NumPy dtype of their bits
+    n_bits: int  # number of trailing bits, which give the place within a piece
+    n_nodes: int  # nodes of the polynomial on a piece, enough for full precision
 
 
 LAYOUTS = {
@@ -31,22 +31,26 @@ _INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
 class BetaCurve(NamedTuple):
     r"""Mean and variance of a binary label between 0 and 1, for fixed concentrations, by polynomials.
 
-    Both are smooth but for :math:`y = -\alpha_\epsilon` and :math:`y = 1 + \beta_\epsilon`, where one of the two
-    concentrations of the Beta would be zero. So pieces are short where the nearer of the two is near: with the distance
-    :math:`s = \alpha_\epsilon + y` for :math:`y \le \tfrac12`, else :math:`s = \beta_\epsilon + 1 - y`, a piece is
-    1/32 of the interval between two powers of two, which the bits of :math:`s` tell (of concentrations above 1/2, half
-    of 1 is taken). Polynomials go through matched Gaussians at Chebyshev's nodes. Before the first piece and after the
-    last one they are NaN, for numbers that are no labels.
+    Both are smooth in :math:`y`, except at the two points :math:`-\alpha_\epsilon` and :math:`1 + \beta_\epsilon`,
+    where a concentration of the Beta would be zero. Pieces are therefore short near these points. The distance to the
+    nearer one is :math:`s = \alpha_\epsilon + y` for :math:`y \le \tfrac12`, otherwise
+    :math:`s = \beta_\epsilon + 1 - y`. A piece is 1/32 of the interval between two powers of two, so the bits of
+    :math:`s` give its index. Concentrations above 1/2 count as 1/2 in the distance, because the curve is smooth enough
+    there. The polynomial of a piece interpolates matched Gaussians at Chebyshev nodes. It is NaN before the first piece
+    and after the last one, so numbers that are not labels have no loss.
     """
 
-    low_shift: float  # what makes the distance of a label up to 1/2
-    high_shift: float  # and of one minus a label above
-    first_low: int  # what to take from the leading bits of a distance to have the index of its piece
-    first_high: int
-    coefficients: Float[Tensor, "n_nodes 2 n_pieces"]  # of mean and variance, from the highest power down
+    low_shift: float  # added to a label up to 1/2 to give its distance
+    high_shift: float  # added to one minus a label above 1/2 to give its distance
+    first_low: int  # subtracted from the leading bits of a distance to give the index of its piece
+    first_high: int  # the same for labels above 1/2
+    coefficients: Float[Tensor, "n_nodes 2 n_pieces"]  # of mean and variance, highest power first
 
     def pieces(self, labels: Float[Tensor, "*n"]) -> tuple[Int64[Tensor, "*n"], Float[Tensor, "*n"]]:
-        """Return on which piece each label is, and where, from -1/2 to 1/2; on any if it is not from 0 to 1."""
+        """Return the index of each label's piece and its place there, from -1/2 to 1/2.
+
+        Numbers far outside of [0, 1] get the first or the last piece, whose polynomials are NaN.
+        """
         n_bits = LAYOUTS[labels.dtype].n_bits
         is_high = labels > 0.5
         distance = torch.where(is_high, (1.0 - labels) + self.high_shift, labels + self.low_shift)
@@ -70,7 +74,7 @@ class BetaCurve(NamedTuple):
 
 
 def beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype) -> BetaCurve:
-    """Return the curve, matched once for these options.
+    """Return the curve of these options, which is fitted only once.
 
     Examples
     --------
@@ -91,14 +95,14 @@ def _constant_curve(alpha_eps: str, beta_eps: str, method: str, dtype: torch.dty
 def _fit(
     alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype
 ) -> tuple[tuple[float, float, int, int], np.ndarray]:
-    """The parts of a curve, with its coefficients in NumPy: no mode or transform of torch's leaves a mark on them."""
+    """Return the parts of a curve. Coefficients are NumPy arrays, because no mode or transform of torch wraps those."""
     layout = LAYOUTS[dtype]
     nodes = 0.5 * np.cos(np.pi * (np.arange(layout.n_nodes) + 0.5) / layout.n_nodes)  # within (-1/2, 1/2)
     shifts = min(alpha_eps, 0.5), min(beta_eps, 0.5)
     (first_low, low), (first_high, high) = (_distances(shift, nodes, layout) for shift in shifts)
     near_low, near_high = low + (alpha_eps - shifts[0]), high + (beta_eps - shifts[1])
     far_low, far_high = (1.0 + shifts[0] - low) + beta_eps, (1.0 + shifts[1] - high) + alpha_eps
-    with without_modes(), torch.device("cpu"):
+    with without_modes():
         concentrations = np.concatenate([near_low, far_high]), np.concatenate([far_low, near_high])
         alpha, beta = (torch.tensor(part.tolist(), dtype=torch.float64) for part in concentrations)
         gaussians = [part.tolist() for part in logit_beta_gaussian(alpha, beta, method)]
@@ -110,8 +114,8 @@ def _fit(
 
 
 def _distances(shift: float, nodes: np.ndarray, layout: Layout) -> tuple[int, np.ndarray]:
-    """The leading bits of the smallest distance, that of label 0 or 1, and nodes on all pieces up to label 1/2."""
+    """Return the leading bits of the smallest distance (label 0 or 1), and the nodes of all pieces up to label 1/2."""
     ends = (np.array([0.0, 0.5], layout.floating) + layout.floating(shift)).view(layout.integer) >> layout.n_bits
-    pieces = np.arange(ends[0], ends[1] + 2, dtype=layout.integer)  # one more, as the end of the last
+    pieces = np.arange(ends[0], ends[1] + 2, dtype=layout.integer)  # the extra one is the end of the last piece
     starts = (pieces << layout.n_bits).view(layout.floating).astype(np.float64)
     return int(ends[0]), starts[:-1, None] + np.diff(starts)[:, None] * (nodes + 0.5)

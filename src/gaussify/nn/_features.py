@@ -1,4 +1,4 @@
-"""What a frozen network makes of data, batch by batch: features and labels."""
+"""Features of data, computed batch by batch by a frozen network."""
 
 import hashlib
 import os
@@ -75,8 +75,8 @@ class InputsOf(nn.Module):
         elif not any(module is layer for module in modules):
             raise InvalidArgumentError("The 'layer' parameter of InputsOf must be a module of the network.")
         self.network = network
-        self.__dict__["layer"] = layer  # as a part of the network it is registered already
-        # a network may use its layers in another order than it has them in
+        self.__dict__["layer"] = layer  # not registered as a module again, because the network contains it
+        # a network may call its layers in another order than it registers them
         self._rivals = [] if was_given else [module for module in modules if isinstance(module, nn.Linear)]
 
     def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
@@ -86,10 +86,10 @@ class InputsOf(nn.Module):
         thread = get_ident()
 
         def follow(module: nn.Module, _: Any) -> None:
-            if get_ident() == thread:  # others may use the network at the same time
+            if get_ident() == thread:  # other threads may use the network at the same time
                 order.append(module)
 
-        # torch may call it for another thread before it knows that keywords are wanted
+        # another thread's call may get here before torch has noted that this hook takes keywords
         def keep(_: nn.Module, arguments: Any, named: Any = None) -> None:
             if get_ident() == thread:
                 seen.append([*arguments, *named.values()][0])
@@ -179,12 +179,13 @@ def all_features(
     _check_place(cache, owner=owner)
     identity = {"weights": fingerprint(network), "data": _identity(data, batches, owner=owner)}
     state = network.state_dict()
-    # which may change as a network is used, so that it cannot be told apart by them later on
+    # these buffers may change when the network is used, so they are no part of the fingerprint
     identity["others"] = [[k, digest_of_tensor(v)] for k, v in network.named_buffers() if k not in state]
     features = _read_cache(cache, identity, owner=owner)
     if features is None:
         features = computed()
-        kept = features._replace(y=None) if isinstance(data, Tensor) else features  # whose labels are given apart
+        # the labels of a tensor come as an argument, so they are not stored
+        kept = features._replace(y=None) if isinstance(data, Tensor) else features
         write_model(cache, _KIND, _FORMAT, identity, {k: v for k, v in kept._asdict().items() if v is not None})
     if isinstance(data, Tensor):
         features = features._replace(y=None if y is None else _as_indices(y, owner=owner))
@@ -192,7 +193,7 @@ def all_features(
 
 
 def joined(batches: list[Features], *, owner: str) -> Features:
-    """Return batches as one.
+    """Return all batches as one.
 
     Examples
     --------
@@ -313,7 +314,7 @@ def digest_of_tensor(tensor: Tensor) -> str:
     """
     digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    if flat.stride() != (1,):  # of a single number
+    if flat.stride() != (1,):  # a tensor with one number may have any stride
         flat = flat.clone(memory_format=torch.contiguous_format)
     digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()
@@ -327,7 +328,7 @@ def _check_place(cache: str | os.PathLike[str], *, owner: str) -> None:
 
 
 def _identity(data: Any, batches: Any, *, owner: str) -> list[Any]:
-    """What identifies data: all numbers of tensors, otherwise the length and a few rows, and the rows of a loader."""
+    """Return what identifies data: all numbers of a tensor, otherwise the length, some rows and a loader's order."""
     if isinstance(data, Tensor):
         return ["tensor", digest_of_tensor(data)]
     n_rows = _length(getattr(batches, "dataset", None))
@@ -343,7 +344,7 @@ def _identity(data: Any, batches: Any, *, owner: str) -> list[Any]:
 
 
 def _identity_of_rows(loader: DataLoader, n_rows: int) -> list[str]:
-    """Digests of all numbers of tensors, or of three rows of another Dataset, and of such rows after collation."""
+    """Return digests of all numbers of tensors, and of three rows after collation."""
     rows = [loader.dataset[row] for row in (0, n_rows // 2, n_rows - 1)]
     collated = rows if loader.batch_sampler is None else loader.collate_fn(rows)
     tensors = loader.dataset.tensors if isinstance(loader.dataset, TensorDataset) else ()
@@ -351,19 +352,19 @@ def _identity_of_rows(loader: DataLoader, n_rows: int) -> list[str]:
 
 
 def _identity_of_order(loader: DataLoader, n_rows: int) -> list[Any]:
-    """The rows that a loader takes, or only the fact that it takes all of them, in whatever order."""
+    """Return a digest of the rows that a loader takes, or ``"all"`` if it takes each row once, in any order."""
     sampler: Any = loader.sampler
     takes_all = isinstance(sampler, SequentialSampler) or (
         isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == n_rows
     )
     if takes_all and type(loader.batch_sampler) in (BatchSampler, type(None)):
         return ["all", len(loader) if loader.drop_last else None]
-    with torch.random.fork_rng(devices=[]):  # which a sampler may draw from
+    with torch.random.fork_rng(devices=[]):  # a sampler may draw random numbers
         return ["some", _digest_of(list(sampler if loader.batch_sampler is None else loader.batch_sampler))]
 
 
 def _digest_of(value: Any) -> str:
-    """Digest of the numbers in nested tuples and mappings of tensors and arrays; of other objects, of their text."""
+    """Return a digest of nested tuples and mappings of tensors and arrays. Other objects count by their ``repr``."""
     if isinstance(value, Tensor):
         return digest_of_tensor(value)
     if isinstance(value, np.ndarray):
@@ -376,7 +377,7 @@ def _digest_of(value: Any) -> str:
 
 
 def _read_cache(path: str | os.PathLike[str], identity: dict[str, Any], *, owner: str) -> Features | None:
-    """The features in a file, or None if it is damaged or belongs to another network or other data."""
+    """Return the features in a file, or None if it is damaged or belongs to another network or other data."""
     if not Path(path).exists() or not Path(path).stat().st_size:
         return None
     if stored_kind(path) not in (_KIND, _OLD_KIND):
@@ -391,7 +392,7 @@ def _read_cache(path: str | os.PathLike[str], identity: dict[str, Any], *, owner
 
 
 def _parts(batch: Any, *, owner: str) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-    """Positional inputs, inputs by name, and labels of a batch."""
+    """Return positional inputs, inputs by name, and labels of a batch."""
     if isinstance(batch, Mapping):
         labels = [batch[key] for key in _LABEL_KEYS if key in batch]
         return (), {k: v for k, v in batch.items() if k not in _LABEL_KEYS}, labels[0] if labels else None
@@ -443,7 +444,7 @@ def _with_progress(batches: Iterable[Any], progress: bool | None) -> Iterable[An
 
 
 def _length(data: Any) -> int | None:
-    """The number of batches, or None if it is unknown, as for a DataLoader of an IterableDataset."""
+    """Return the length, or None if it is unknown, as for a DataLoader of an IterableDataset."""
     with suppress(TypeError):
         return len(data)
     return None

@@ -1,8 +1,8 @@
-"""The Gaussians that labels give logits: mean and variance, of class indices, of counts and of binary labels."""
+"""Mean and variance of the Gaussians that stand for class indices, counts and binary labels."""
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar, cast, overload
 
@@ -16,7 +16,7 @@ from gaussify.likelihoods import LikelihoodMethod, LogisticLikelihood, SoftmaxLi
 from gaussify.matching import MatchMethod, match
 from gaussify.matching._gamma import match_log_gamma
 
-try:  # torch.compiler.disable would import all of torch's compiler at once, for seconds; this does when it is called
+try:  # torch.compiler.disable imports all of torch's compiler at once, which takes seconds; this waits for a call
     from torch._compile import _disable_dynamo as _untraced
 except ImportError:
     _untraced = torch.compiler.disable
@@ -35,7 +35,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Gaussians(NamedTuple):
-    """What labels give logits: a Gaussian for each."""
+    """One Gaussian for each logit."""
 
     mean: Tensor
     variance: Number
@@ -43,10 +43,10 @@ class Gaussians(NamedTuple):
 
 
 class LabelGaussians(NamedTuple):
-    """What a class index gives the logit of its own class, and the logits of the others.
+    """The Gaussians that a class index gives the logit of its own class and the logits of the other classes.
 
-    Two pairs of numbers, or of vectors with an entry for each class, stand for the target table of all classes, which
-    would not fit into memory for a vocabulary.
+    Two pairs of numbers, or of vectors with an entry per class, replace the target table of all classes. For a large
+    vocabulary that table would not fit into memory.
 
     Examples
     --------
@@ -73,7 +73,8 @@ class LabelGaussians(NamedTuple):
             other, own = _smoothed_counts(label_smoothing, n_classes)
             return cls(other, label_variance, own, label_variance)
         if isinstance(alpha_eps, float):
-            n = float(n_classes) if label_smoothing else 1.0  # which does not matter then, and may not be constant
+            # without smoothing the number of classes is not needed, and within torch.compile it may be symbolic
+            n = float(n_classes) if label_smoothing else 1.0
             return cls(*_softmax_table(alpha_eps.hex(), label_smoothing.hex(), n.hex(), method.value))
         pairs = [
             match_log_gamma(alpha_eps + count, method)[:2] for count in _smoothed_counts(label_smoothing, n_classes)
@@ -82,11 +83,11 @@ class LabelGaussians(NamedTuple):
 
     @property
     def are_vectors(self) -> bool:
-        """True if there is a number for each class."""
+        """Return whether some part is a vector with a number for each class."""
         return any([isinstance(part, Tensor) and part.ndim > 0 for part in self])
 
     def of_logits(self, labels: Int64[Tensor, "n ..."], logits: Float[Tensor, "n c ..."]) -> tuple[Tensor, Tensor]:
-        """Return mean and variance for each logit. ``torch.compile`` makes one operation of this and what follows."""
+        """Return mean and variance for each logit. ``torch.compile`` fuses this with the squares that follow."""
         classes = torch.arange(logits.shape[1], device=logits.device).reshape(-1, *[1] * (logits.ndim - 2))
         is_own = labels.unsqueeze(1) == classes
         other_mean, other_variance, own_mean, own_variance = (
@@ -101,13 +102,13 @@ class LabelGaussians(NamedTuple):
         return total + of_labels(own - other, labels)
 
     def row_normaliser(self, n_classes: int) -> float:
-        """Return the same, where there are two pairs of numbers."""
+        """Return ``normaliser`` as a float, for Gaussians that are two pairs of numbers."""
         other, own = half_log(float(self.other_variance)), half_log(float(self.own_variance))
         return (n_classes - 1) * other + own
 
 
 class BinaryGaussians(NamedTuple):
-    """What the labels 0 and 1 give the logit of class 1.
+    """The Gaussians that the labels 0 and 1 give the logit of class 1.
 
     Examples
     --------
@@ -124,7 +125,8 @@ class BinaryGaussians(NamedTuple):
     def of(cls, method: LikelihoodMethod, alpha_eps: Number, beta_eps: Number) -> "BinaryGaussians":
         """Return the Gaussians of binary labels by matching."""
         if isinstance(alpha_eps, Tensor) or isinstance(beta_eps, Tensor):
-            alpha, beta = torch.as_tensor(alpha_eps), torch.as_tensor(beta_eps)
+            like = next(part for part in (alpha_eps, beta_eps) if isinstance(part, Tensor))
+            alpha, beta = _as_tensor(alpha_eps, like), _as_tensor(beta_eps, like)
             return cls(*logit_beta_gaussian(alpha, beta + 1.0, method), *logit_beta_gaussian(alpha + 1.0, beta, method))
         return cls(*_logistic_table(alpha_eps.hex(), beta_eps.hex(), method.value))
 
@@ -140,7 +142,7 @@ class BinaryGaussians(NamedTuple):
 def count_gaussians(
     counts: Float[Tensor, "n c ..."], method: LikelihoodMethod, alpha_eps: Number, label_variance: Number
 ) -> Gaussians:
-    """Return the Gaussians of counts or probabilities of classes, one for each logit.
+    """Return the Gaussian of each logit for counts or probabilities of classes.
 
     Examples
     --------
@@ -169,7 +171,7 @@ def logit_beta_gaussian(
 
 
 def of_labels(part: Number, labels: Int64[Tensor, "..."]) -> Number:
-    """Return what each label has of the numbers of all classes; one number for all stays what it is.
+    """Return the number of each label's class. A single number for all classes is returned unchanged.
 
     Examples
     --------
@@ -197,7 +199,7 @@ def half_log(variance: Number) -> Number:
 
 
 def is_learnt(*parts: Number) -> bool:
-    """Return whether derivatives by any of the numbers are asked for.
+    """Return whether derivatives by any of the numbers are needed.
 
     Examples
     --------
@@ -208,19 +210,20 @@ def is_learnt(*parts: Number) -> bool:
 
 
 def compile_time(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Return a function that ``torch.compile`` calls once, while it traces, keeping what the function returns.
+    """Return the function, marked so that ``torch.compile`` calls it while tracing and keeps the result as a constant.
 
-    Its arguments must be constants, too. A compiler takes the digits of a number (``hex``) for one, not the number.
+    Arguments must be constants, too. The compiler treats a string such as ``number.hex()`` as one, but not a float.
     """
-    # what torch.compiler.assume_constant_result does after importing all of torch's compiler
+    # torch.compiler.assume_constant_result does the same, but imports all of torch's compiler first
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
 
 def remembered(function: _Function) -> _Function:
-    """Return a function that remembers what it returned for options that are words and numbers, and no tensors.
+    """Return the function with a cache of its results, for options that are strings and numbers but not tensors.
 
-    A look-up is all that a small batch has time for. ``torch.compile`` traces the function itself.
+    For a small batch, checking the options again would take longer than the loss. ``torch.compile`` traces the function
+    without the cache.
     """
     known = lru_cache(maxsize=2**10, typed=True)(function)
 
@@ -230,28 +233,45 @@ def remembered(function: _Function) -> _Function:
             return function(*options, **names)
         try:
             return known(*options, **names)
-        except TypeError:  # of options that have no hash
+        except TypeError:  # an option has no hash
             return function(*options, **names)
 
     return cast(_Function, look_up)
 
 
+def is_traced() -> bool:
+    """Return whether ``torch.compile`` or ``torch.jit.trace`` records a graph, which must not depend on values."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+
+
 def is_recorded() -> bool:
-    """Return whether a mode of torch, such as tracing, records or fakes calls."""
+    """Return whether a mode of torch records or fakes calls, as ``make_fx`` and ``FakeTensorMode`` do."""
     return _len_torch_dispatch_stack() > 0
 
 
-def without_modes() -> AbstractContextManager[object]:
-    """Return a context for numbers that outlive a call, even within modes that have none, such as ``torch.export``."""
-    try:
-        from torch.utils._python_dispatch import _disable_current_modes
-    except ImportError:  # torch does not promise to keep this name
-        return nullcontext()
-    return _disable_current_modes()
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """Return a context in which tensors are plain, so that they can be kept after the call.
+
+    Within ``torch.export`` tensors would have no numbers, within ``torch.func.grad`` they would be wrapped, and within
+    ``torch.inference_mode`` no later call could differentiate through them.
+    """
+    with ExitStack() as stack:
+        with suppress(ImportError):  # torch does not promise to keep these names
+            from torch.utils._python_dispatch import _disable_current_modes
+
+            stack.enter_context(_disable_current_modes())
+        with suppress(ImportError):
+            from torch._C import _DisableFuncTorch
+
+            stack.enter_context(_DisableFuncTorch())
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.device("cpu"))
+        yield
 
 
 def along_classes(part: Number, logits: Float[Tensor, "n c ..."]) -> Number:
-    """Return a vector of all classes in a shape that broadcasts to the logits; one number stays what it is.
+    """Return a vector over classes, reshaped to broadcast to the logits. A single number is returned unchanged.
 
     Examples
     --------
@@ -268,16 +288,16 @@ def _as_tensor(part: Number, logits: Tensor) -> Tensor:
 
 
 def _at_labels(labels: Tensor, at_0: Number, at_1: Number) -> Tensor:
-    """What labels that are 0 or 1 have."""
+    """Return one of two numbers for each label, which is 0 or 1."""
     if isinstance(at_0, Tensor) or isinstance(at_1, Tensor):
         return torch.where(labels > 0.5, _as_tensor(at_1, labels), _as_tensor(at_0, labels))
-    if abs(at_0) <= abs(at_1):  # from the smaller number, whose digits the other way would lose
+    if abs(at_0) <= abs(at_1):  # adding to the smaller number keeps its digits
         return (labels * (at_1 - at_0)).add_(at_0)
     return torch.rsub(labels, 1.0).mul_(at_0 - at_1).add_(at_1)
 
 
 def _smoothed_counts(label_smoothing: float, n_classes: int | float) -> tuple[float, float]:
-    """Of another class than the label's, and of its own."""
+    """Return the counts that a smoothed label gives every other class and its own class."""
     spread = label_smoothing / n_classes if label_smoothing else 0.0
     return spread, 1.0 - label_smoothing + spread
 
@@ -294,8 +314,8 @@ def _logistic_table(alpha_eps: str, beta_eps: str, method: str) -> tuple[float, 
 
 @lru_cache
 def _fixed_softmax_table(alpha_eps: float, label_smoothing: float, n_classes: float, method: str) -> tuple[float, ...]:
-    """Mean and variance of any class but the label's, and of the label's, by the likelihood of two classes."""
-    with without_modes(), torch.device("cpu"):
+    """Return mean and variance of any other class, and of the label's class. Two classes are enough to find both."""
+    with without_modes():
         counts = torch.tensor(_smoothed_counts(label_smoothing, n_classes), dtype=torch.float64)
         likelihood = SoftmaxLikelihood(2, alpha_eps, LikelihoodMethod(method))
         mean, variance = likelihood.encode(counts.unsqueeze(1).expand(2, 2))
@@ -304,8 +324,8 @@ def _fixed_softmax_table(alpha_eps: float, label_smoothing: float, n_classes: fl
 
 @lru_cache
 def _fixed_logistic_table(alpha_eps: float, beta_eps: float, method: str) -> tuple[float, ...]:
-    """Mean and variance of label 0, and of label 1."""
-    with without_modes(), torch.device("cpu"):
+    """Return mean and variance of label 0, and of label 1."""
+    with without_modes():
         alpha, beta = torch.tensor([alpha_eps, beta_eps], dtype=torch.float64)
         mean, variance = LogisticLikelihood(alpha, beta, LikelihoodMethod(method)).target_table()
         return mean[0].item(), variance[0].item(), mean[1].item(), variance[1].item()

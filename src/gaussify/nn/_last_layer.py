@@ -1,7 +1,7 @@
 """A Bayesian last layer on a frozen network, in closed form."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
@@ -33,13 +33,13 @@ from gaussify.nn._features import (
 )
 
 _FORMAT = 1
-_BLOCK = 1 << 23  # numbers of features that are learnt at a time
+_BLOCK = 1 << 23  # features (rows times columns) to learn from at a time
 _Layer = TypeVar("_Layer", bound="LastLayer")
 
 
 @contextmanager
 def _in_its_own_name() -> Iterator[None]:
-    """Let errors of the head name the last layer, which is the class that users know."""
+    """Return a context in which errors of the head name ``LastLayer``, the class that users know."""
     try:
         yield
     except ValueError as error:
@@ -141,26 +141,26 @@ class LastLayer(nn.Module):
                 f"LastLayer has no parameter {unknown[0]!r}; those of its head are {', '.join(sorted(known))}."
             )
         self.head = BayesianLogisticRegression(method, alpha_eps, temperature, prior_variance, **head)
-        with _in_its_own_name():  # before anything passes through the network
+        with _in_its_own_name():  # refuse wrong parameters before any data pass through the network
             checked_parameters(self.head).label.check_number_of_classes(self.n_classes, "LastLayer")
-        self._calibrated: dict[str, tuple[Any, Any]] = {}  # parameters of the head, as they were given and are now
+        self._calibrated: dict[str, tuple[Any, Any]] = {}  # parameters of the head before and after calibrate
         self.features = features.eval()
         for parameter in features.parameters():
             parameter.requires_grad_(False)
-        self.training = False  # and stays so, see train
+        self.training = False  # train() does not change it
 
     @classmethod
     def of(cls: type[_Layer], network: Any, layer: nn.Module | None = None, **options: Any) -> _Layer:
-        """Return a last layer in place of that of a trained network.
+        """Return a Bayesian last layer that replaces the last layer of a trained network.
 
         Parameters
         ----------
         network : nn.Module
-            From inputs to logits.
+            Network that maps inputs to logits.
         layer : nn.Module, optional
-            Its last layer; by default its last ``nn.Linear``, whose outputs are as many as there are classes.
+            Last layer of the network. The default is its last ``nn.Linear``.
         **options
-            Of ``LastLayer``; ``n_classes`` where the layer does not tell.
+            Parameters of ``LastLayer``. ``n_classes`` is needed only if the layer has no ``out_features``.
 
         Examples
         --------
@@ -174,14 +174,15 @@ class LastLayer(nn.Module):
 
     @_in_its_own_name()
     def fit(self: _Layer, data: Any, y: Any = None, *, cache: str | os.PathLike[str] | None = None) -> _Layer:
-        """Learn from these rows alone; what was learnt before is forgotten.
+        """Learn from these rows alone, forget everything learnt before, and return the layer.
 
         Parameters
         ----------
         data, y
-            As of :func:`~gaussify.nn.extract_features`, with labels.
+            Inputs and labels, as :func:`~gaussify.nn.extract_features` takes them.
         cache : path, optional
-            A file for the features, see there; then they are in memory, too, which they need not be otherwise.
+            File for the features, as in :func:`~gaussify.nn.extract_features`. With a cache, all features are held in
+            memory at once.
         """
         params = self.head.get_params()
         params |= {name: given for name, (given, now) in self._calibrated.items() if _is_same(params[name], now)}
@@ -192,10 +193,10 @@ class LastLayer(nn.Module):
 
     @_in_its_own_name()
     def partial_fit(self: _Layer, data: Any, y: Any = None, *, n_classes: int | None = None) -> _Layer:
-        """Learn from more rows, and of more classes where ``n_classes`` says so.
+        """Learn from more rows, and of more classes if ``n_classes`` is larger than before. Return the layer.
 
-        What is learnt is what ``fit`` would learn from all of these rows. What is ``"auto"`` was chosen by those that
-        came first, and is chosen again when there are four times as many, or at once by ``head.tune()``.
+        The posterior is that of ``fit`` on all rows seen so far. Parameters that are ``"auto"`` were chosen by the
+        first rows. They are chosen again when there are four times as many rows, or at once by ``head.tune()``.
         """
         n_classes = self.n_classes if n_classes is None else n_classes
         n_classes = check_count(n_classes, name="n_classes", owner="LastLayer.partial_fit", minimum=self.n_classes)
@@ -206,11 +207,11 @@ class LastLayer(nn.Module):
 
     @_in_its_own_name()
     def calibrate(self: _Layer, data: Any, y: Any = None) -> _Layer:
-        """Choose the temperature by rows that neither the network nor this layer has learnt from.
+        """Choose the temperature by rows that neither the network nor this layer has learnt from, and return the layer.
 
-        Leaving rows out cannot tell what the features have seen of them, so that a layer on the very rows its network
-        was trained with is too sure of itself. What else was ``"auto"`` stays what was chosen; all of these are
-        parameters of the head until the next ``fit``.
+        A layer that learns from the training rows of its network is overconfident. The leave-one-out score cannot
+        correct this, because the features have seen the rows that are left out. Other parameters that are ``"auto"``
+        keep their chosen values. The next ``fit`` starts from the parameters as they were given.
         """
         self._check_is_fitted()
         head, owner = self.head, "LastLayer.calibrate"
@@ -229,9 +230,10 @@ class LastLayer(nn.Module):
 
     @_in_its_own_name()
     def unlearn(self: _Layer, data: Any, y: Any = None) -> _Layer:
-        """Take out rows that were learnt before, as if they had never come, but for what they had a part in choosing.
+        """Remove rows that were learnt before, and return the layer.
 
-        What is ``"auto"`` stays as it was chosen, until ``head.tune()``.
+        The posterior is then that of the remaining rows. Parameters that are ``"auto"`` keep the values that were
+        chosen with the removed rows, until ``head.tune()``.
         """
         self._check_is_fitted()
         owner = "LastLayer.unlearn"
@@ -241,7 +243,7 @@ class LastLayer(nn.Module):
 
     @_in_its_own_name()
     def merge(self: _Layer, other: Any) -> _Layer:
-        """Learn all that ``other`` has learnt from other rows with the same network."""
+        """Add what ``other`` has learnt from other rows with the same network, and return the layer."""
         if not isinstance(other, LastLayer):
             raise InvalidArgumentError(f"LastLayer.merge takes another LastLayer; got a {type(other).__name__}.")
         self._check_is_fitted()
@@ -254,7 +256,7 @@ class LastLayer(nn.Module):
 
     @_in_its_own_name()
     def forward(self, *inputs: Any, **keywords: Any) -> Float[Tensor, "n c"]:
-        """Return the logarithm of the probabilities, which stands where logits do: its softmax are these."""
+        """Return log-probabilities, which serve as logits: their softmax is the probabilities."""
         self._check_is_fitted()
         X = features_of(self.features, *inputs, **keywords)
         probs = self.head.predict_proba(X.double().numpy())
@@ -266,7 +268,7 @@ class LastLayer(nn.Module):
     def predict_proba(self, data: Any) -> Float[Tensor, "n c"]:
         """Return the probability of each class, by quadrature over the posterior of the logits.
 
-        Labels are left out: of a batch that is a tuple, the last part.
+        Labels in the data are ignored. In a batch that is a tuple, the last part counts as labels.
         """
         self._check_is_fitted()
         return torch.from_numpy(self.head.predict_proba(self._extract(data).X.double().numpy()))
@@ -284,16 +286,16 @@ class LastLayer(nn.Module):
         return torch.from_numpy(mean), torch.from_numpy(variance)
 
     def predict_uncertainty(self, data: Any) -> ProbabilityUncertainty:
-        """Return the probabilities, how sure they are, and the split of their entropy."""
+        """Return the probabilities, their standard deviations, and the parts of their entropy."""
         mean, variance = self.predict_latent(data)
         return self.head.likelihood_.predict_uncertainty(mean, variance)
 
     def train(self: _Layer, mode: bool = True) -> _Layer:
-        """Change nothing: the network stays in evaluation mode."""
+        """Return the layer unchanged: the network stays in evaluation mode."""
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was learnt to one file (safetensors and JSON), atomically; the network is not in it."""
+        """Write what was learnt to one file (safetensors and JSON), atomically. The network is not saved."""
         self._check_is_fitted()
         config, tensors = self.head.packed()
         own = {
@@ -308,14 +310,14 @@ class LastLayer(nn.Module):
 
     @classmethod
     def load(cls: type[_Layer], path: str | os.PathLike[str], features: Any) -> _Layer:
-        """Return the last layer that ``save`` wrote, on the network it was learnt with.
+        """Return the last layer that ``save`` wrote, on the network that it was learnt with.
 
         Parameters
         ----------
-        path
-            Of the file.
-        features
-            As ``LastLayer`` had it; after ``LastLayer.of(network)`` that is ``InputsOf(network)``.
+        path : path
+            File that ``save`` wrote.
+        features : nn.Module
+            The network of features. For a layer that ``LastLayer.of(network)`` made, it is ``InputsOf(network)``.
         """
         config, tensors = read_model(path, "LastLayer", _FORMAT)
         with unpacking(path, "LastLayer"):
@@ -359,13 +361,15 @@ class LastLayer(nn.Module):
         n_classes: int,
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
+        """Let the head learn from all rows, block by block."""
         n_rows, owner = 0, "LastLayer (partial_fit takes n_classes for more)"
-        if isinstance(data, Tensor) and y is not None:  # before anything passes through the network
+        if isinstance(data, Tensor) and y is not None:  # refuse wrong labels before any data pass through the network
             as_labels(as_tensor(y, name="y", owner="LastLayer"), n_classes=n_classes, owner=owner)
-        options: dict[str, Any] = {"batch_size": self.batch_size, "progress": self.progress, "owner": "LastLayer"}
-        for rows in (
-            self._blocks(data, y) if cache is None else [all_features(self.features, data, y, cache=cache, **options)]
-        ):
+        blocks: Iterable[Features] = self._blocks(data, y)
+        if cache is not None:
+            options: dict[str, Any] = {"batch_size": self.batch_size, "progress": self.progress, "owner": "LastLayer"}
+            blocks = [all_features(self.features, data, y, cache=cache, **options)]
+        for rows in blocks:
             X, own = _labelled(rows, "LastLayer")
             labels = as_labels(own, n_classes=n_classes, owner=owner).numpy()
             head.partial_fit(X, labels, classes=np.arange(n_classes))
@@ -374,7 +378,7 @@ class LastLayer(nn.Module):
             raise InvalidArgumentError("'data' of LastLayer must hold at least one batch.")
 
     def _blocks(self, data: Any, y: Any) -> Iterator[Features]:
-        """Batches put together, as learning takes long steps better."""
+        """Yield batches joined to larger ones, because each step of learning has a fixed cost."""
         waiting: list[Features] = []
         n_waiting = 0
         for rows in self._batches(data, y):

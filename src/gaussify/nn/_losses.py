@@ -105,7 +105,7 @@ class MatchedCrossEntropyLoss(nn.Module):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits (c,), (n, c) or (n, c, ...) for class indices or probabilities."""
-        shape = getattr(input, "shape", ())  # what is no tensor is refused below
+        shape = getattr(input, "shape", ())  # the function below refuses what is not a tensor
         if shape and shape[1 if len(shape) > 1 else 0] != self.n_classes:
             raise InvalidArgumentError(
                 f"'input' of {type(self).__name__} must have {self.n_classes} logits in dimension "
@@ -210,7 +210,7 @@ class MatchedBCEWithLogitsLoss(nn.Module):
 
 
 def _hold(module: nn.Module, name: str, value: Any) -> None:
-    """Keep a number as it is, a parameter as the module's own, and anything else as a tensor of its state."""
+    """Store a number as an attribute, an ``nn.Parameter`` as a parameter, and anything else as a buffer."""
     if isinstance(value, Real):
         setattr(module, name, float(value))
     elif value is None or isinstance(value, nn.Parameter):
@@ -220,6 +220,6 @@ def _hold(module: nn.Module, name: str, value: Any) -> None:
 
 
 def _held(module: nn.Module, name: str) -> Any:
-    """What a module holds, in a fraction of the time that torch takes to look for an attribute that is a buffer."""
+    """Return a buffer or an attribute. For buffers this is much faster than ``getattr``."""
     buffers = module._buffers
     return buffers[name] if name in buffers else getattr(module, name)

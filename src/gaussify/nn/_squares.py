@@ -1,13 +1,14 @@
 r"""The losses :math:`\sum_k (f_k - m_k)^2 / 2 v_k + \tfrac12\log 2\pi v_k`, with their derivative in the same pass.
 
-Each is written twice: as a torch expression, and as a function without a graph that also gives the derivative by the
-logits, :math:`(f_k - m_k) / v_k`. The expression serves ``torch.compile``, ``torch.func``, second derivatives, and
-Gaussians that are learnt. The other form saves the time of a graph of many nodes, and the memory that they would keep.
-Tests hold the two together.
+Each loss is written twice: as a torch expression, and as a function without a graph that also returns the derivative by
+the logits, :math:`(f_k - m_k) / v_k`. The expression is for ``torch.compile``, ``torch.func``, second derivatives and
+learnt Gaussians. The second form is faster and needs less memory, because autograd records a single node. Tests check
+that both agree. Small batches of class indices have a third way, ``LabelTable``.
 """
 
 import math
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -23,20 +24,22 @@ from gaussify.nn._gaussians import (
     Number,
     along_classes,
     is_learnt,
+    is_traced,
     of_labels,
     without_modes,
 )
 
-_CHUNK = 2**16  # numbers, of which those of one operation after the other stay in the cache
-_SQUARES = (1e-10, 1e10)  # variances for which squares of residuals stay within float32
+_CHUNK = 2**16  # a tensor of so many numbers stays in the processor's cache from one operation to the next
+_SQUARES = (1e-10, 1e10)  # for variances between these, squares of residuals do not overflow in float32
 _LOG_2_PI = math.log(2.0 * math.pi)
 
 
 class LabelTable(NamedTuple):
     r"""The loss of class indices for small batches: squares of whitened residuals :math:`r_{yk}f_k - r_{yk}m_{yk}`.
 
-    Both tables have a row for each label. With :math:`r = 1/\sqrt{2v}` the loss takes as many operations as torch's
-    cross-entropy, each with its own derivative. Large batches would spend their time on looking up rows.
+    Whitened means divided by the scale, with :math:`r = 1/\sqrt{2v}`. The tables of :math:`r` and :math:`r m` have a
+    row for each label. The loss is then a handful of torch operations, which autograd differentiates. For large batches
+    the look-up of rows would take too long.
 
     Examples
     --------
@@ -55,20 +58,15 @@ class LabelTable(NamedTuple):
     def of(
         cls, gaussians: LabelGaussians, n_classes: int, dtype: torch.dtype, *, reduction: str, n_rows: int
     ) -> "LabelTable":
-        """Return the tables of Gaussians that are given by four numbers."""
-        other_mean, other_variance, own_mean, own_variance = gaussians
-        n_averaged = n_classes if reduction == "mean" else 1  # torch averages over all logits, the loss over rows
+        """Return the tables for Gaussians that are two pairs of numbers."""
+        n_averaged = n_classes if reduction == "mean" else 1  # mse_loss averages over all logits, the loss over rows
         constant = gaussians.row_normaliser(n_classes) * (n_rows if reduction == "sum" else 1)
-        with without_modes(), torch.inference_mode(False), torch.device("cpu"):  # the tables outlive this call
-            mean, variance = torch.empty(2, n_classes, n_classes, dtype=torch.float64)
-            mean.fill_(other_mean).fill_diagonal_(own_mean)
-            variance.fill_(other_variance).fill_diagonal_(own_variance)
-            root = (0.5 * n_averaged / variance).sqrt()
-            return cls(root.to(dtype), (root * mean).to(dtype), constant, reduction)
+        root, target = _whitened(*map(float, gaussians), n_classes, n_averaged, dtype)
+        return cls(root, target, constant, reduction)
 
     def __call__(self, logits: Float[Tensor, "n c ..."], labels: Int64[Tensor, "n ..."]) -> Tensor:
-        """Return the loss; an IndexError says that some label is no class."""
-        at = labels.reshape(-1)  # index_select refuses negative labels, which an index would take from the end
+        """Return the loss, or raise an IndexError if some label is not a class."""
+        at = labels.reshape(-1)  # index_select refuses negative labels, whereas indexing would count them from the end
         root, target = self.root.index_select(0, at), self.target.index_select(0, at)
         if labels.ndim > 1:
             root, target = (rows.view(*labels.shape, -1).movedim(-1, 1) for rows in (root, target))
@@ -76,18 +74,37 @@ class LabelTable(NamedTuple):
         return (squares.sum(1) if self.reduction == "none" else squares) + self.constant
 
 
+@lru_cache(maxsize=64)
+def _whitened(
+    other_mean: float,
+    other_variance: float,
+    own_mean: float,
+    own_variance: float,
+    n_classes: int,
+    n_averaged: int,
+    dtype: torch.dtype,
+) -> tuple[Float[Tensor, "c c"], Float[Tensor, "c c"]]:
+    """Return the tables of roots and of whitened means. Batches of all sizes share them."""
+    with without_modes():
+        mean, variance = torch.empty(2, n_classes, n_classes, dtype=torch.float64)
+        mean.fill_(other_mean).fill_diagonal_(own_mean)
+        variance.fill_(other_variance).fill_diagonal_(own_variance)
+        root = (0.5 * n_averaged / variance).sqrt()
+        return root.to(dtype), (root * mean).to(dtype)
+
+
 class Forms(NamedTuple):
-    """The two forms of a loss, which is ``factor`` times what they return, plus ``constant``, all over ``divisor``."""
+    """The two forms of a function s, where the loss is (``factor`` s + ``constant``) / ``divisor``."""
 
     expression: Callable[[Tensor, Tensor], Tensor]
-    with_slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # and half the derivative of what they return
+    with_slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # s and half its derivative
     factor: float
     constant: Number = 0.0
     divisor: int = 1
 
     @property
     def share(self) -> float:
-        """One over the divisor; no rows have no mean."""
+        """Return one over the divisor, or NaN for the mean of no rows."""
         return 1.0 / self.divisor if self.divisor else math.nan
 
 
@@ -117,9 +134,8 @@ def label_forms(gaussians: LabelGaussians, *, divisor: int | None = None, consta
     """
     other_mean, other_variance, own_mean, own_variance = gaussians
     unit, are_vectors = 1.0, gaussians.are_vectors
-    if (
-        isinstance(other_variance, float) and _SQUARES[0] < other_variance < _SQUARES[1]
-    ):  # spares a pass over all logits
+    # a common variance of the other classes becomes a factor of the sum, which saves a pass over all logits
+    if isinstance(other_variance, float) and _SQUARES[0] < other_variance < _SQUARES[1]:
         unit, other_variance, own_variance = other_variance, 1.0, own_variance / other_variance
     own_root, other_root = own_variance**-0.5, other_variance**-0.5
 
@@ -129,7 +145,7 @@ def label_forms(gaussians: LabelGaussians, *, divisor: int | None = None, consta
         return squares if divisor is None else squares.sum()
 
     def with_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        # all logits as if of another class, then the own ones in their places
+        # treat all logits as those of other classes, then put the logits of the labels' classes in their places
         at, means, roots = labels.unsqueeze(1), (own_mean, other_mean), (own_root, other_root)
         if are_vectors:
             means = of_labels(own_mean, at), along_classes(other_mean, logits)
@@ -141,7 +157,7 @@ def label_forms(gaussians: LabelGaussians, *, divisor: int | None = None, consta
         scaled.scatter_(1, at, own)
         if divisor is not None and scaled.numel() <= _CHUNK:
             squares = scaled.square().sum()
-        else:  # without another matrix
+        else:  # without a second matrix of squares
             squares = vector_norm(scaled, dim=1).square_()
             squares = squares if divisor is None else squares.sum()
         if unit == 1.0:
@@ -160,9 +176,10 @@ def density_losses(
     divisor: int | None = None,
     learnt: Iterable[Number] = (),
 ) -> Float[Tensor, "*m"]:
-    """Return the loss of each logit under the Gaussian of its target, or sums over classes, or of all over ``divisor``.
+    """Return the loss of each logit under the Gaussian of its target, summed over classes if ``over_classes``.
 
-    Where derivatives by any of ``learnt`` or by ``target`` are asked for, the loss is the expression.
+    With a ``divisor`` it is the sum of all losses over the divisor. If derivatives by any of ``learnt`` or by
+    ``target`` are needed, the loss is a torch expression.
 
     Examples
     --------
@@ -203,7 +220,7 @@ def density_losses(
 
 
 def differentiated(logits: Tensor, target: Tensor, forms: Forms, learnt: Iterable[Number] = ()) -> Tensor:
-    """Return the loss by whichever of the two forms may be used.
+    """Return the loss by the form with slope where autograd can use it, otherwise by the expression.
 
     Examples
     --------
@@ -211,16 +228,16 @@ def differentiated(logits: Tensor, target: Tensor, forms: Forms, learnt: Iterabl
     >>> differentiated(torch.tensor([[3.0, 0.0]]), torch.tensor([0]), label_forms(gaussians))
     tensor([2.])
     """
-    if not (torch.compiler.is_compiling() or is_learnt(target, *learnt)):
+    if not (is_traced() or is_learnt(target, *learnt)):
         try:
             return KnownSlope.apply(logits, target, forms)
-        except RuntimeError:  # within torch.func, in forward mode, for targets made in inference mode
+        except RuntimeError:  # within torch.func, in forward mode, or for targets made in inference mode
             pass
     return (forms.expression(logits, target) * forms.factor + forms.constant) / forms.divisor
 
 
 class KnownSlope(Function):
-    """A loss whose derivative by the logits comes with it; further derivatives are those of the expression."""
+    """A loss that saves its derivative by the logits. Higher derivatives are those of the expression."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, forms: Forms) -> Tensor:

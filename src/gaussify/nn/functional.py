@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
 
 from gaussify._typing import no_type_check
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
@@ -35,13 +34,14 @@ from gaussify.nn._gaussians import (
     count_gaussians,
     is_learnt,
     is_recorded,
+    is_traced,
     logit_beta_gaussian,
     remembered,
 )
 from gaussify.nn._squares import Forms, KnownSlope, LabelTable, density_losses, label_forms, label_losses
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
-_FEW_LOGITS, _FEW_CLASSES = 2**14, 128  # of a batch for which looking up rows of a table takes less time than it saves
+_FEW_LOGITS, _FEW_CLASSES = 2**14, 128  # LabelTable is faster for batches up to this size
 
 MethodName = Literal["variational", "moment", "laplace", "moment-ori", "gauss"]
 BetaMethodName = Literal["variational", "moment", "laplace", "gauss"]
@@ -51,14 +51,14 @@ __all__ = ["matched_binary_cross_entropy_with_logits", "matched_cross_entropy"]
 
 
 class Reduction(StrEnum):
-    """How the losses of all rows become one."""
+    """How the losses of rows are combined."""
 
     NONE = "none"
-    """One loss per row."""
+    """They are not combined: one loss per row."""
     MEAN = "mean"
-    """Their mean, weighted where classes are."""
+    """Mean of the losses, weighted if classes have weights."""
     SUM = "sum"
-    """Their sum."""
+    """Sum of the losses."""
 
 
 @no_type_check
@@ -214,11 +214,12 @@ def matched_binary_cross_entropy_with_logits(
 
 
 def _plain_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, *options: Any) -> Tensor | None:
-    """The loss of class indices in the usual case: options are numbers, and all labels are classes. Otherwise None.
+    """Return the loss of class indices if options are numbers and all labels are classes, otherwise None.
 
-    All that batches of one shape have in common is worked out once, because small networks have no time for more.
+    Everything that batches of one shape share is computed once. For small batches the checks of ``_class_options`` and
+    ``_labels`` would take longer than the loss.
     """
-    if is_compiling() or is_recorded() or not (type(input) is Tensor is type(target) and input.is_cpu):
+    if is_traced() or is_recorded() or not (type(input) is Tensor is type(target) and input.is_cpu):
         return None
     how = reduction
     if weight is not None:
@@ -228,15 +229,15 @@ def _plain_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction:
     form = _plain_form(input.shape, input.dtype, target.shape, target.dtype, how, *options)
     if form is None:
         return None
-    try:  # looking up own logits fails where a label is no class
+    try:  # the look-up fails if some label is not a class
         loss = form(input, target) if isinstance(form, LabelTable) else KnownSlope.apply(input, target, form)
-    except (IndexError, RuntimeError):  # the latter also within torch.func, and in forward mode
+    except (IndexError, RuntimeError):  # RuntimeError also within torch.func and in forward mode
         return None
     return loss if weight is None else _weighted(loss, weight[target], Reduction(reduction))
 
 
 def _are_plain_weights(weight: Any, input: Tensor, *, label_smoothing: float) -> bool:
-    """Return whether weights are fixed, one of the logits' type for each class, and labels are not smoothed."""
+    """Return whether there is a fixed factor per class in the dtype of the logits, and labels are not smoothed."""
     return (
         isinstance(weight, Tensor)
         and weight.dtype is input.dtype
@@ -247,6 +248,7 @@ def _are_plain_weights(weight: Any, input: Tensor, *, label_smoothing: float) ->
 
 
 def _weighted(losses: Tensor, factors: Tensor, how: Reduction) -> Tensor:
+    """Return the reduction of losses with a factor for each. The mean is weighted."""
     losses = losses * factors
     if how is Reduction.MEAN:
         return losses.sum() / factors.sum()
@@ -266,6 +268,7 @@ def _plain_form(
     label_smoothing: float,
     label_variance: float,
 ) -> LabelTable | Forms | None:
+    """Return the function that computes the loss of such a batch, or None if the general way must be taken."""
     is_usual = (
         len(shape) > 1
         and shape[1] > 1
@@ -322,7 +325,7 @@ def _label_losses(
     *,
     owner: str,
 ) -> Tensor:
-    """The loss of class indices (n, ...)."""
+    """Return the loss of class indices (n, ...)."""
     n_classes = logits.shape[1]
     if _are_classes(labels, n_classes) and not 0 <= ignore_index < n_classes:
         is_kept = is_class = None
@@ -331,12 +334,12 @@ def _label_losses(
         is_class = (labels >= 0) & (labels < n_classes)
         labels = _refused(labels, is_kept, is_class, n_classes, owner=owner)
     losses = label_losses(logits, labels, gaussians)
-    count = is_kept  # of which the mean is, or None: all rows
+    count = is_kept  # the mean divides by its sum, or by the number of rows if it is None
     if weight is not None:
         factors = count = weight.to(losses)[labels]
         if is_kept is not None:
             factors = count = torch.where(is_kept, count, 0.0)
-        if label_smoothing > 0.0:  # which leaves a part of the weight of the own class, and adds some of all
+        if label_smoothing > 0.0:  # a smoothed label has a part of each class, so it has this part of each weight
             factors = (1.0 - label_smoothing) * count + label_smoothing * weight.to(losses).mean()
         losses = losses * factors
     if is_kept is not None and is_class is not None:
@@ -357,7 +360,7 @@ def _count_losses(
     *,
     owner: str,
 ) -> Tensor:
-    """The loss of probabilities or counts (n, c, ...)."""
+    """Return the loss of probabilities or counts (n, c, ...)."""
     if method is LikelihoodMethod.GAUSS:
         _checked(counts.sum(1), name="row sums of target", owner=owner, minimum=_SMALLEST)
     losses = density_losses(
@@ -381,7 +384,7 @@ def _binary_gaussians(
     label_variance: Number,
     labels: Tensor,
 ) -> Gaussians:
-    """Mean and variance of each binary label; those that are all 0 or 1 have one of two."""
+    """Return the Gaussian of each binary label. Labels that are all 0 or 1 need only two matched Gaussians."""
     if method is LikelihoodMethod.GAUSS:
         return Gaussians(labels, label_variance, _log(label_variance))
     if are_hard:
@@ -393,7 +396,7 @@ def _binary_gaussians(
 
 
 def _divisor(how: Reduction, n: int) -> int | None:
-    """What the sum of all losses is divided by, or None where they are kept."""
+    """Return the divisor of the sum of all losses, or None if they are not reduced."""
     return None if how is Reduction.NONE else n if how is Reduction.MEAN else 1
 
 
@@ -409,40 +412,43 @@ def _log(variance: Number) -> Number:
 
 def _are_hard(target: Tensor, labels: Tensor) -> bool:
     """Return whether all labels are known to be 0 or 1."""
-    if is_compiling():
+    if is_traced():
         return not target.is_floating_point()
-    with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at
+    with suppress(RuntimeError):  # within torch.vmap values cannot be read
         return not is_learnt(labels) and torch.equal(labels * labels, labels)
     return False
 
 
 def _are_classes(labels: Tensor, n_classes: int) -> bool:
-    """Return whether all labels are known to be classes, none to be ignored."""
-    if labels.is_cpu and not is_compiling():
-        with suppress(RuntimeError):  # within torch.vmap, where values cannot be looked at, or of no labels
+    """Return whether all labels are known to be classes."""
+    if labels.is_cpu and not is_traced():
+        with suppress(RuntimeError):  # aminmax fails for an empty batch, and values cannot be read within torch.vmap
             return _are_within(labels, 0.0, n_classes - 1.0)
     return False
 
 
 def _refused(labels: Tensor, is_kept: Tensor, is_class: Tensor, n_classes: int, *, owner: str) -> Tensor:
-    """Labels with 0 in place of those that are not kept. What is no class is an error, or 0 where no one can look."""
-    if labels.is_cpu and not is_compiling():
+    """Return labels with 0 in place of ignored ones.
+
+    A label that is not a class is an error. Where labels cannot be read, it also becomes 0.
+    """
+    if labels.is_cpu and not is_traced():
         with suppress(RuntimeError):
             as_labels(torch.where(is_kept, labels, 0).reshape(-1), n_classes=n_classes, owner=owner)
     return torch.where(is_kept & is_class, labels, 0)
 
 
 def _are_within(values: Tensor, minimum: float, maximum: float) -> bool:
-    """Return whether all values are numbers between two others, in one pass."""
+    """Return whether all values are between the two limits. NaN is not."""
     smallest, largest = values.aminmax()
     return smallest.item() >= minimum and largest.item() <= maximum
 
 
 def _checked(values: Tensor, *, name: str, owner: str, minimum: float, maximum: float | None = None) -> Tensor:
-    """Values, of which those out of their limits are refused, or NaN where they cannot be looked at."""
+    """Return the values; one out of limits is an error, or NaN where values cannot be read."""
     top = _LARGEST if maximum is None else maximum
-    if not is_compiling():
-        with suppress(RuntimeError):  # within torch.vmap, or of no values
+    if not is_traced():
+        with suppress(RuntimeError):  # within torch.vmap, or for an empty batch
             if not _are_within(values.detach(), minimum, top):
                 as_floats(values, name=name, owner=owner, minimum=minimum, maximum=maximum)
             return values
@@ -450,12 +456,12 @@ def _checked(values: Tensor, *, name: str, owner: str, minimum: float, maximum: 
 
 
 def _full_precision(input: Tensor) -> Tensor:
-    """Float32 at least: squares of residuals leave the range of float16, and the digits of bfloat16."""
+    """Return logits in at least float32: squares of residuals overflow in float16 and are inexact in bfloat16."""
     return input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
 
 
 def _factor(value: Tensor | None, logits: Tensor, *, name: str, owner: str) -> Tensor | None:
-    """A factor in the precision of the logits, whose shape broadcasts to theirs."""
+    """Return a factor in the dtype of the logits. Its shape must broadcast to theirs."""
     if value is None:
         return None
     ends = zip(value.shape[::-1], logits.shape[::-1], strict=False)
@@ -507,12 +513,12 @@ def _counts(target: Tensor, logits: Tensor, label_smoothing: float, *, owner: st
 
 
 def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Sequence[int] = ()) -> Number:
-    """A float, or a tensor beside the logits that keeps its graph."""
+    """Return a float, or a tensor with the dtype and device of the logits that keeps its graph."""
     if not isinstance(value, Tensor | bool) and isinstance(value, Real):
         value = float(value)
-    if type(value) is float and 0.0 < value < math.inf:  # which needs no tensor to be checked
+    if type(value) is float and 0.0 < value < math.inf:  # checked without making a tensor
         return value
-    cannot_be_read = is_compiling()
+    cannot_be_read = is_traced()
     if not cannot_be_read:
         try:
             checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
@@ -523,13 +529,13 @@ def _concentration(value: Any, *, like: Tensor, name: str, owner: str, sizes: Se
             return value.to(like)
         checked = as_concentration(value, name=name, owner=owner, sizes=sizes)
     if not (checked.ndim or is_learnt(checked)):
-        with suppress(RuntimeError):  # within torch.vmap, or without memory
+        with suppress(RuntimeError):  # within torch.vmap, or on the meta device
             return checked.item()
     return checked.to(like)
 
 
 def check_tensors(owner: str, **parts: Any) -> None:
-    """Refuse what is no tensor; weights may be left out."""
+    """Raise an error if an argument is not a tensor. Weights may be None."""
     for name, value in parts.items():
         if not (isinstance(value, Tensor) or (value is None and "weight" in name)):
             raise InvalidArgumentError(
@@ -538,13 +544,13 @@ def check_tensors(owner: str, **parts: Any) -> None:
 
 
 def check_index(ignore_index: Any, *, owner: str) -> None:
-    """Refuse an index that is not a whole number."""
-    if not (isinstance(ignore_index, int) or hasattr(ignore_index, "__index__")):  # compilers know the first
+    """Raise an error if the index is not a whole number."""
+    if not (isinstance(ignore_index, int) or hasattr(ignore_index, "__index__")):  # torch.compile traces the first only
         raise InvalidArgumentError(f"The 'ignore_index' parameter of {owner} must be an int; got {ignore_index!r}.")
 
 
 def check_weight(weight: Tensor | None, n_classes: int, *, owner: str) -> None:
-    """Refuse factors that are not one for each class."""
+    """Raise an error unless there is one factor for each class."""
     if weight is not None and (tuple(weight.shape) != (n_classes,) or weight.is_complex()):
         raise InvalidArgumentError(
             f"'weight' of {owner} must have shape ({n_classes},), a real factor for each class; got {weight.dtype} of "
@@ -553,7 +559,7 @@ def check_weight(weight: Tensor | None, n_classes: int, *, owner: str) -> None:
 
 
 def as_fraction(label_smoothing: Any, *, owner: str) -> float:
-    """Return the part of labels that is spread as a number, and refuse one that is not from 0 to 1."""
+    """Return ``label_smoothing`` as a float. A value that is not from 0 to 1 is an error."""
     number = math.nan
     with suppress(TypeError, ValueError):
         number = float(label_smoothing)
