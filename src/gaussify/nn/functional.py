@@ -5,7 +5,7 @@ then minimises least squares (eq. 4 of the paper),
 
 .. math:: \ell = \sum_k \frac{(f_k - m_k)^2}{2 v_k} + \tfrac12 \log 2\pi v_k.
 
-Read :mod:`gaussify.nn._gaussians` for :math:`m` and :math:`v`, and :mod:`gaussify.nn._squares` for the sum.
+The file ``_gaussians.py`` beside this one says what :math:`m` and :math:`v` are, and ``_squares.py`` has the sum.
 """
 
 import math
