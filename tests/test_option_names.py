@@ -17,9 +17,11 @@ from gaussify.likelihoods import LikelihoodMethod, LikelihoodMethodName, Predict
 from gaussify.matching import MatchMethod, MethodName
 from gaussify.metrics._calibration import BinConfidence, BinConfidenceName
 from gaussify.metrics._ood import OODScore, OODScoreName
+from gaussify.nn.functional import Reduction, ReductionName
 from gaussify.tables._options import ModelKind, ModelName
 
 PAIRS = [
+    (Reduction, ReductionName),
     (MatchMethod, MethodName),
     (LikelihoodMethod, LikelihoodMethodName),
     (PredictiveMethod, PredictiveName),

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from gaussify._typing import no_type_check
 from gaussify._validation import as_concentration, check_count, check_option
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
+from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod, LikelihoodMethodName
 from gaussify.nn.functional import (
     BetaMethodName,
-    MethodName,
     Reduction,
     ReductionName,
     as_fraction,
@@ -71,7 +70,7 @@ class MatchedCrossEntropyLoss(nn.Module):
 
     weight: Tensor | None
     alpha_eps: float | Tensor
-    method: MethodName
+    method: LikelihoodMethodName
     reduction: ReductionName
     label_variance: float | Tensor
 
@@ -80,7 +79,7 @@ class MatchedCrossEntropyLoss(nn.Module):
         self,
         n_classes: int,
         alpha_eps: float | Sequence[float] | Tensor = 0.1,
-        method: MethodName = "variational",
+        method: LikelihoodMethodName = "variational",
         reduction: ReductionName = "mean",
         *,
         weight: Tensor | None = None,

@@ -23,7 +23,7 @@ from torch import Tensor
 from gaussify._typing import no_type_check
 from gaussify._validation import as_concentration, as_floats, as_labels, check_option
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod
+from gaussify.likelihoods import BETA_METHODS, LikelihoodMethod, LikelihoodMethodName
 from gaussify.nn._beta_curve import beta_curve
 from gaussify.nn._gaussians import (
     BinaryGaussians,
@@ -43,7 +43,6 @@ from gaussify.nn._squares import Forms, KnownSlope, LabelTable, density_losses, 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
 _FEW_LOGITS, _FEW_CLASSES = 2**14, 128  # LabelTable is faster for batches up to this size
 
-MethodName = Literal["variational", "moment", "laplace", "moment-ori", "gauss"]
 BetaMethodName = Literal["variational", "moment", "laplace", "gauss"]
 ReductionName = Literal["mean", "sum", "none"]
 
@@ -68,7 +67,7 @@ def matched_cross_entropy(
     weight: Tensor | None = None,
     *,
     alpha_eps: float | Sequence[float] | Tensor = 0.1,
-    method: MethodName = "variational",
+    method: LikelihoodMethodName = "variational",
     ignore_index: int = -100,
     reduction: ReductionName = "mean",
     label_smoothing: float = 0.0,
