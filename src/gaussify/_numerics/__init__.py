@@ -17,6 +17,7 @@ from gaussify._numerics._memory import large_zeros
 from gaussify._numerics._softmax_normal import (
     expected_logsumexp,
     expected_softmax,
+    softmax_moments,
     softmax_uncertainty,
 )
 from gaussify._numerics._softmax_normal_row import expected_softmax_row
@@ -36,6 +37,7 @@ __all__ = [
     "noting_jitter",
     "product",
     "sigmoid_pair",
+    "softmax_moments",
     "softmax_uncertainty",
     "softplus_moment",
     "softplus_moments",

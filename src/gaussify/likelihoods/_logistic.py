@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import Beta
 from torch.nn.functional import logsigmoid
 
-from gaussify._numerics import expected_sigmoid, softplus_moment
+from gaussify._numerics import expected_sigmoid, softplus_moment, softplus_moments
 from gaussify._typing import no_type_check
 from gaussify._validation import ArrayInput
 from gaussify.likelihoods._base import BETA_METHODS
@@ -106,3 +106,10 @@ class LogisticLikelihood(ClassLikelihood):
     def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
         r"""Return :math:`c_1 m - (c_0 + c_1)\,\mathbb{E}\,\zeta(f)`."""
         return counts[:, 1] * mean[:, 0] - counts.sum(-1) * softplus_moment(0, mean, variance)[:, 0]
+
+    def _expected_moments(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        normaliser, probs, slope = softplus_moments((0, 1, 2), mean, variance)
+        return probs, slope, normaliser[:, 0]
+
+    def _regressors(self, counts: Tensor) -> Tensor:
+        return counts[:, 1:]
