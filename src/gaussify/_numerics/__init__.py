@@ -9,6 +9,7 @@ from gaussify._numerics._cover import cover
 from gaussify._numerics._gram import add_moments_, suits_numpy
 from gaussify._numerics._logistic_normal import (
     expected_sigmoid,
+    sigmoid_moments,
     sigmoid_pair,
     softplus_moment,
     softplus_moments,
@@ -36,6 +37,7 @@ __all__ = [
     "large_zeros",
     "noting_jitter",
     "product",
+    "sigmoid_moments",
     "sigmoid_pair",
     "softmax_moments",
     "softmax_uncertainty",

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import Beta
 from torch.nn.functional import logsigmoid
 
-from gaussify._numerics import expected_sigmoid, softplus_moment, softplus_moments
+from gaussify._numerics import expected_sigmoid, sigmoid_moments, softplus_moment
 from gaussify._typing import no_type_check
 from gaussify._validation import ArrayInput
 from gaussify.likelihoods._base import BETA_METHODS
@@ -108,7 +108,7 @@ class LogisticLikelihood(ClassLikelihood):
         return counts[:, 1] * mean[:, 0] - counts.sum(-1) * softplus_moment(0, mean, variance)[:, 0]
 
     def _expected_moments(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        normaliser, probs, slope = softplus_moments((0, 1, 2), mean, variance)
+        probs, slope, normaliser = sigmoid_moments(mean, variance)
         return probs, slope, normaliser[:, 0]
 
     def _regressors(self, counts: Tensor) -> Tensor:

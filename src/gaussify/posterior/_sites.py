@@ -35,7 +35,6 @@ from gaussify.posterior._gaussian import GaussianPosterior, GaussianPrior, Natur
 _ELEMENTS = 1 << 17  # numbers of features that a thread works on, so that they stay in the cache
 _SMALLEST_STEP = 1e-3  # below it, rounding decides whether the bound rises
 _NEWTON_STEPS = 5  # of the means, for each update of the covariances
-_SMALL_DECREMENT = 0.1  # rise of the bound, in nats, that Newton's method expects when it is close enough
 _CG_STEPS, _CG_TOLERANCE = 20, 0.1
 _ROUNDING = 1e-10  # relative error of the bound
 
@@ -170,7 +169,7 @@ def refine(
     max_passes : int
         Largest number of passes.
     tolerance : float
-        Rise of the bound in a pass, in nats, that ends the search.
+        Rise of the bound in a pass, in nats for each weight, that ends the search.
     report : callable, optional
         Function that is called after each pass with the number of passes and the bound.
     """
@@ -184,7 +183,7 @@ def refine(
         while n_passes < max_passes and not has_converged:
             n_passes += 1
             before = bound
-            mean, now = problem.climb(posterior, now)
+            mean, now = problem.climb(posterior, now, tolerance)
             posterior = GaussianPosterior(mean, posterior.root)
             bound = problem.bound(posterior, now)
             target, step = problem.precision(now), 1.0
@@ -198,7 +197,7 @@ def refine(
                     posterior = GaussianPosterior(mean, root)
                     break
                 step *= 0.5
-            has_converged = bound - before <= tolerance
+            has_converged = bound - before <= tolerance * mean.numel()
             if report is not None:
                 report(n_passes, bound)
     mean = posterior.mean
@@ -266,7 +265,7 @@ class _Problem:
                 total[index] += moment
         return total
 
-    def climb(self, posterior: GaussianPosterior, now: _Expectation) -> tuple[Tensor, _Expectation]:
+    def climb(self, posterior: GaussianPosterior, now: _Expectation, tolerance: float) -> tuple[Tensor, _Expectation]:
         """Return better means with the same covariances, by Newton's method, and the expectations there."""
         mean, value = posterior.mean, self._objective(posterior.mean, now)
         for _ in range(_NEWTON_STEPS):
@@ -282,7 +281,7 @@ class _Problem:
             else:
                 break
             mean, now, value = mean + step * direction, there, new_value
-            if decrement < _SMALL_DECREMENT:
+            if decrement < tolerance * mean.numel():
                 break
         return mean, now
 
