@@ -144,7 +144,7 @@ def sigmoid_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Ten
     Examples
     --------
     >>> sigmoid_moments(torch.zeros(1), torch.full((1,), 0.01))
-    (tensor([0.5000]), tensor([0.2488]), tensor([0.6944]))
+    (tensor([0.5000]), tensor([0.2494]), tensor([0.6944]))
     """
     mean, variance = mean.detach(), variance.detach()
     narrow = variance < _EXPANDED

@@ -116,7 +116,7 @@ def softmax_moments(
     Examples
     --------
     >>> softmax_moments(torch.zeros(1, 3), torch.ones(1, 3))
-    (tensor([[0.3333, 0.3333, 0.3333]]), tensor([[0.1873, 0.1873, 0.1873]]), tensor([1.3900]))
+    (tensor([[0.3333, 0.3333, 0.3333]]), tensor([[0.1728, 0.1728, 0.1728]]), tensor([1.3900]))
     """
     mean, variance = mean.detach(), variance.detach()
     narrow = variance.amax(-1) < _EXPANDED

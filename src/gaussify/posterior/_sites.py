@@ -20,7 +20,7 @@ References
 .. [2] M. E. Khan, W. Lin, "Conjugate-computation variational inference", AISTATS 2017.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,11 +54,6 @@ class SiteRows(NamedTuple):
     unexplained: Float[Tensor, " n"] | None = None
     """Variance of the latents that is not that of the weights, as a sparse Gaussian process has it."""
 
-    def split(self, size: int) -> "Iterator[SiteRows]":
-        """Yield the rows in blocks of at most ``size`` rows."""
-        for start in range(0, len(self.labels), size):
-            yield SiteRows(*(None if part is None else part[start : start + size] for part in self))
-
 
 class Sites(NamedTuple):
     r"""Natural parameters of the Gaussian factor of each row and latent.
@@ -85,8 +80,8 @@ def sites_of(
     >>> sites_of(SoftmaxLikelihood(2), torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([1])).linear
     tensor([[-0.5000,  0.5000]])
     """
-    _, gradient, curvature = likelihood.expected_derivatives(mean, variance, labels)
-    return Sites(curvature, gradient + curvature * mean)
+    expected = likelihood.expected_derivatives(mean, variance, labels)
+    return Sites(expected.curvature, expected.gradient + expected.curvature * mean)
 
 
 def cavity(
@@ -123,12 +118,14 @@ class Refined(NamedTuple):
     >>> nothing = NaturalParameters(*(torch.zeros(1, *shape).double() for shape in ((1, 1), (1,), ())))
     >>> refined = refine(prior, rows, LogisticLikelihood(), nothing)
     >>> refined.posterior.mean, round(refined.bound, 4)
-    (tensor([[0.6797]], dtype=torch.float64), -1.1353)
+    (tensor([[0.7041]], dtype=torch.float64), -1.2266)
     """
 
     posterior: GaussianPosterior
     natural: NaturalParameters
-    """Sum of the sites of all rows; its ``constant`` is zero."""
+    """Sum of the sites of these rows; its ``constant`` is zero."""
+    reference: GaussianPosterior | None
+    """The posterior at which ``natural`` is the sum of ``sites_of`` the rows; None after a damped step."""
     bound: float
     """Lower bound on the log-evidence of the labels."""
     n_passes: int
@@ -138,10 +135,11 @@ class Refined(NamedTuple):
 
 def refine(
     prior: GaussianPrior,
-    rows: Sequence[SiteRows],
+    rows: Iterable[SiteRows],
     likelihood: ClassLikelihood,
     start: NaturalParameters,
     *,
+    known: NaturalParameters | None = None,
     max_passes: int = 100,
     tolerance: float = 1e-4,
     report: Callable[[int, float], None] | None = None,
@@ -160,12 +158,14 @@ def refine(
     ----------
     prior : GaussianPrior
         Prior of the weights.
-    rows : sequence of SiteRows
+    rows : iterable of SiteRows
         All rows, in blocks.
     likelihood : ClassLikelihood
         Likelihood of the labels given the latents.
     start : NaturalParameters
         Sum of sites to start from, such as that of matched labels.
+    known : NaturalParameters, optional
+        Sum of the sites of other rows, which stay as they are.
     max_passes : int
         Largest number of passes.
     tolerance : float
@@ -173,11 +173,12 @@ def refine(
     report : callable, optional
         Function that is called after each pass with the number of passes and the bound.
     """
+    known = start * 0.0 if known is None else known
     with worker_threads() as over:
-        parts = [part for block in rows for part in block.split(_rows_at_a_time(start.linear.shape[1]))]
-        problem = _Problem(prior, parts, likelihood, over)
-        precision = start.precision
-        posterior = condition(prior, start)
+        parts = [part for block in rows for part in _split(block)]
+        problem = _Problem(prior, known, parts, likelihood, over)
+        natural, reference = start, None
+        posterior = condition(prior, known + natural)
         now = problem.expect(posterior.mean, problem.variances(posterior.root))
         bound, has_converged, n_passes = problem.bound(posterior, now), False, 0
         while n_passes < max_passes and not has_converged:
@@ -186,24 +187,21 @@ def refine(
             mean, now = problem.climb(posterior, now, tolerance)
             posterior = GaussianPosterior(mean, posterior.root)
             bound = problem.bound(posterior, now)
-            target, step = problem.precision(now), 1.0
+            target, step = problem.sum_of_sites(mean, now), 1.0
             while step > _SMALLEST_STEP:
-                candidate = torch.lerp(precision, target, step)
-                root = condition(prior, NaturalParameters(candidate, start.linear, start.constant)).root
+                candidate = target if step == 1.0 else (1.0 - step) * natural + step * target
+                root = condition(prior, known + candidate).root
                 there = problem.expect(mean, problem.variances(root))
                 new_bound = problem.bound(GaussianPosterior(mean, root), there)
                 if new_bound >= bound - _ROUNDING * abs(bound):
-                    precision, now, bound = candidate, there, new_bound
-                    posterior = GaussianPosterior(mean, root)
+                    natural, reference = candidate, posterior if step == 1.0 else None
+                    posterior, now, bound = GaussianPosterior(mean, root), there, new_bound
                     break
                 step *= 0.5
             has_converged = bound - before <= tolerance * mean.numel()
             if report is not None:
                 report(n_passes, bound)
-    mean = posterior.mean
-    linear = (precision @ mean[..., None])[..., 0] + (mean - prior.mean) / prior.variance
-    natural = NaturalParameters(precision, linear, torch.zeros_like(start.constant))
-    return Refined(posterior, natural, bound, n_passes, has_converged)
+    return Refined(condition(prior, known + natural), natural, reference, bound, n_passes, has_converged)
 
 
 class _Expectation(NamedTuple):
@@ -221,6 +219,7 @@ class _Problem:
     """The bound as a function of the posterior, over blocks of rows."""
 
     prior: GaussianPrior
+    known: NaturalParameters
     parts: list[SiteRows]
     likelihood: ClassLikelihood
     over: Map
@@ -252,24 +251,35 @@ class _Problem:
         return _Expectation(sum(values), variances, list(curvature), list(coupling), sum(slopes))
 
     def bound(self, posterior: GaussianPosterior, expected: _Expectation) -> float:
-        """Return the lower bound on the log-evidence."""
-        return expected.value - kl_divergence(posterior, self.prior)
+        """Return the lower bound on the log-evidence; sites that are known count as labels."""
+        mean, root = posterior
+        known = 0.5 * float(((root @ self.known.precision) * root).sum()) - self._known_log_density(mean)
+        return expected.value - kl_divergence(posterior, self.prior) - known
 
-    def precision(self, expected: _Expectation) -> Float[Tensor, "l d d"]:
-        """Return the sum of the sites' precisions times outer products of features, for each latent."""
-        n_latents, d = self.prior.mean.shape
-        total = self.prior.mean.new_zeros(n_latents, d, d)
+    def pull(self, mean: Float[Tensor, "l d"]) -> Float[Tensor, "l d"]:
+        """Return the gradient by the means of what does not depend on the rows: the prior and known sites."""
+        prior, known = self.prior, self.known
+        return (prior.mean - mean) / prior.variance + known.linear - _times(known.precision, mean)
+
+    def _known_log_density(self, mean: Tensor) -> float:
+        return float((mean * (self.known.linear - 0.5 * _times(self.known.precision, mean))).sum())
+
+    def sum_of_sites(self, mean: Float[Tensor, "l d"], expected: _Expectation) -> NaturalParameters:
+        """Return the sum of the sites of all rows, made at this mean."""
+        n_latents, d = mean.shape
+        precision = mean.new_zeros(n_latents, d, d)
         for index in range(n_latents):
             columns = [curvature[:, index, None] for curvature in expected.curvature]
             for moment in self.over(_weighted_gram, self.parts, columns):
-                total[index] += moment
-        return total
+                precision[index] += moment
+        linear = expected.slope + _times(precision, mean)
+        return NaturalParameters(precision, linear, mean.new_zeros(n_latents))
 
     def climb(self, posterior: GaussianPosterior, now: _Expectation, tolerance: float) -> tuple[Tensor, _Expectation]:
         """Return better means with the same covariances, by Newton's method, and the expectations there."""
         mean, value = posterior.mean, self._objective(posterior.mean, now)
         for _ in range(_NEWTON_STEPS):
-            gradient = now.slope - (mean - self.prior.mean) / self.prior.variance
+            gradient = now.slope + self.pull(mean)
             direction = self._solve(gradient, posterior.root, now)
             decrement, step = float((gradient * direction).sum()), 1.0
             while step > _SMALLEST_STEP:
@@ -287,7 +297,8 @@ class _Problem:
 
     def _objective(self, mean: Tensor, expected: _Expectation) -> float:
         """Return the part of the bound that depends on the means."""
-        return expected.value - 0.5 * float(((mean - self.prior.mean).square() / self.prior.variance).sum())
+        prior = 0.5 * float(((mean - self.prior.mean).square() / self.prior.variance).sum())
+        return expected.value - prior + self._known_log_density(mean)
 
     def _solve(self, gradient: Tensor, root: Tensor, now: _Expectation) -> Float[Tensor, "l d"]:
         """Return about the inverse of the curvature matrix of all weights times a gradient."""
@@ -301,10 +312,11 @@ class _Problem:
                     curved = coupling * (coupling.sum(-1, keepdim=True) * u - (coupling * u).sum(-1, keepdim=True))
                 return curved.mT @ part.features
 
-            return vector / self.prior.variance + sum(self.over(product_with, self.parts, now.curvature, now.coupling))
+            fixed = vector / self.prior.variance + _times(self.known.precision, vector)
+            return fixed + sum(self.over(product_with, self.parts, now.curvature, now.coupling))
 
         def precondition(vector: Tensor) -> Tensor:
-            return (root.mT @ (root @ vector[..., None]))[..., 0]
+            return _times(root.mT, _times(root, vector))
 
         return conjugate_gradients(times, gradient, precondition, tolerance=_CG_TOLERANCE, max_iterations=_CG_STEPS)
 
@@ -340,8 +352,16 @@ def conjugate_gradients(
     return x
 
 
-def _rows_at_a_time(n_features: int) -> int:
-    return max(1, _ELEMENTS // n_features, 2 * n_features)
+def _times(matrices: Float[Tensor, "l d d"], vectors: Float[Tensor, "l d"]) -> Float[Tensor, "l d"]:
+    return (matrices @ vectors[..., None])[..., 0]
+
+
+def _split(rows: SiteRows) -> Iterator[SiteRows]:
+    """Yield rows in blocks that fit into the cache, of at least two rows for each feature."""
+    n_rows, n_features = rows.features.shape
+    size = max(1, _ELEMENTS // n_features, 2 * n_features)
+    for start in range(0, n_rows, size):
+        yield SiteRows(*(None if part is None else part[start : start + size] for part in rows))
 
 
 def _weighted_gram(part: SiteRows, weight: Tensor) -> Tensor:
