@@ -10,6 +10,7 @@ from gaussify.experiments.benchmarks import (  # noqa: F401  (each registers its
     _drift,
     _gp_speed,
     _last_layer,
+    _linear_tables,
     _loss_speed,
     _probabilities,
     _speed,
