@@ -80,6 +80,7 @@ results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce digits --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce digits-stream --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce drift --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce rare-classes --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce linear-tables --preset laptop --out results --fresh  # reads GAUSSIFY_DATA
 	$(BIN)/gaussify reproduce gpc-landscape --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next
 	$(BIN)/gaussify reproduce gpc-uci --preset laptop --out results --fresh  # hours

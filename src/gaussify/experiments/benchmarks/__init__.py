@@ -13,6 +13,7 @@ from gaussify.experiments.benchmarks import (  # noqa: F401  (each registers its
     _linear_tables,
     _loss_speed,
     _probabilities,
+    _rare_classes,
     _speed,
     _updates,
     _vgp_uci,
