@@ -70,6 +70,7 @@ bench: $(STAMP)  ## speed and accuracy against the alternatives, as ratios in on
 	$(BIN)/gaussify reproduce probabilities --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce updates --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce loss-speed --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce refine-speed --preset laptop --out results --fresh
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps $(PEERS)  # without a torchvision that may not fit
 	$(BIN)/gaussify reproduce last-layer --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce active-speed --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next

@@ -14,6 +14,7 @@ from gaussify.experiments.benchmarks import (  # noqa: F401  (each registers its
     _loss_speed,
     _probabilities,
     _rare_classes,
+    _refine_speed,
     _speed,
     _updates,
     _vgp_uci,
