@@ -83,6 +83,7 @@ results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce drift --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce rare-classes --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce linear-tables --preset laptop --out results --fresh  # reads GAUSSIFY_DATA
+	$(BIN)/gaussify reproduce noise-free --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce gpc-landscape --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next
 	$(BIN)/gaussify reproduce gpc-uci --preset laptop --out results --fresh  # hours
 	$(BIN)/gaussify reproduce streaming-toy --preset laptop --out results --fresh

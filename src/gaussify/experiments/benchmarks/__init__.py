@@ -12,6 +12,7 @@ from gaussify.experiments.benchmarks import (  # noqa: F401  (each registers its
     _last_layer,
     _linear_tables,
     _loss_speed,
+    _noise_free,
     _probabilities,
     _rare_classes,
     _refine_speed,
