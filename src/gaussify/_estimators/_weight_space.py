@@ -1,6 +1,7 @@
 """A fitted classifier as a Gaussian linear model, whose latents active learning updates row by row."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from jaxtyping import Float
@@ -14,7 +15,8 @@ WeightFeatures = tuple[Float[NDArray, "n e"], Float[NDArray, " n"]]
 """Features of rows, and the part of their latent variances that is not that of the weights."""
 
 
-class ClassTargets(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class ClassTargets:
     """Targets that depend on the label alone."""
 
     mean: Float[NDArray, "c l"]

@@ -550,7 +550,8 @@ class BayesianLogisticRegression(StreamingClassifier):
                 refined = refined_sites(
                     rows, judges, self._accumulator.statistics, matched, options, given.refine or AUTO_PASSES
                 )
-                if given.refine is not None or is_better(refined.choice, matched):
+                n_judges = 1.0 if judges is None else float(judges.weight.sum())
+                if given.refine is not None or is_better(refined.choice, matched, n_judges):
                     self._refined = refined
         self._current()
 
@@ -559,8 +560,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         if self._given.forgetting != 1.0:
             left = self._given.forgetting ** np.arange(len(X) - 1, -1, -1.0)
             weight = left if weight is None else weight * left
-        features, labels = torch.from_numpy(self._features(X)), torch.from_numpy(labels)
-        return SiteRows(features, labels, None if weight is None else torch.from_numpy(weight.copy()))
+        of_rows = None if weight is None else torch.from_numpy(weight.copy())
+        return SiteRows(torch.from_numpy(self._features(X)), torch.from_numpy(labels), of_rows)
 
     def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
         # Work on copies, which an error or an interrupt drops.
@@ -651,14 +652,14 @@ class BayesianLogisticRegression(StreamingClassifier):
         return self._in_use(), self.classes_, fades
 
     def _current(self) -> CurrentPosterior:
-        choice = self._tuned()
-        if self._refined is not None:
-            if self._posterior is None or not self._posterior.belongs_to(self._refined):
-                self._posterior = None  # first: it can be large
-                self._posterior = RefinedPosterior(self._refined, self._given.label, len(self.classes_))
-        elif self._posterior is None or not self._posterior.belongs_to(self._accumulator, choice):
+        choice, refined, label = self._tuned(), self._refined, self._given.label
+        origin = (self._accumulator, choice) if refined is None else (refined,)
+        if self._posterior is None or not self._posterior.belongs_to(*origin):
             self._posterior = None  # first: it can be large
-            self._posterior = CurrentPosterior(self._accumulator, choice, self._given.label)
+            if refined is None:
+                self._posterior = CurrentPosterior(self._accumulator, choice, label)
+            else:
+                self._posterior = RefinedPosterior(refined, label, len(self.classes_))
         return self._posterior
 
     def _in_use(self) -> Choice:

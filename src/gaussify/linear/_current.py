@@ -1,6 +1,7 @@
 """The posterior in use: computed from statistics and a choice, then kept up to date row by row."""
 
 import math
+import operator
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +64,7 @@ class CurrentPosterior:
     """
 
     def __init__(self, accumulator: StatisticsAccumulator, choice: Choice, label: LabelParameters) -> None:
-        self._accumulator, self._choice = accumulator, choice
+        self._origin: tuple[object, ...] = (accumulator, choice)
         self.likelihood: ClassLikelihood = label.likelihood(accumulator.n_classes, choice.method, choice.alpha_eps)
         # Logits are latents divided by the temperature T. So targets are divided by it too, and variances by T².
         square = choice.temperature**2
@@ -76,9 +77,10 @@ class CurrentPosterior:
         self._n_waiting = self._n_updates = 0
         self._asked: tuple[bytes, RowLatent] | None = None  # the last row predicted, which is often learnt next
 
-    def belongs_to(self, accumulator: StatisticsAccumulator, choice: Choice | None) -> bool:
+    def belongs_to(self, *origin: object) -> bool:
         """Return whether this is the posterior of these very objects."""
-        return self._accumulator is accumulator and self._choice is choice and self._posterior is not None
+        is_same = len(origin) == len(self._origin) and all(map(operator.is_, origin, self._origin))
+        return is_same and self._posterior is not None
 
     def after(
         self, accumulator: StatisticsAccumulator, features: Floats, labels: Indices, weight: Floats | None
@@ -97,7 +99,7 @@ class CurrentPosterior:
             return None
         twin = object.__new__(CurrentPosterior)
         twin.__dict__.update(self.__dict__)
-        twin._accumulator, twin._n_waiting = accumulator, n_waiting
+        twin._origin, twin._n_waiting = (accumulator, *self._origin[1:]), n_waiting
         twin._waiting = [*self._waiting, _Rows(features, labels, weight)]
         return twin
 
@@ -149,16 +151,12 @@ class RefinedPosterior(CurrentPosterior):
 
     def __init__(self, sites: RefinedSites, label: LabelParameters, n_classes: int) -> None:
         choice = sites.choice
-        self._sites, self._temperature = sites, choice.temperature
+        self._origin, self._sites, self._temperature = (sites,), sites, choice.temperature
         self.likelihood = label.likelihood(n_classes, choice.method, choice.alpha_eps)
         prior = GaussianPrior.centred(choice.prior_variance, n_latents=self.likelihood.n_latents)
         mean, root = condition(prior, sites.total.natural)
         self._posterior = RowPosterior.of(GaussianPosterior(mean / choice.temperature, root / choice.temperature))
         self._waiting, self._n_waiting, self._n_updates, self._asked = [], 0, 0, None
-
-    def belongs_to(self, *origin: object) -> bool:
-        """Return whether this is the posterior given these very sites."""
-        return origin == (self._sites,) and self._posterior is not None
 
     def target(self, latents: RowLatent | None, label: int) -> tuple[Floats, Floats]:
         """Return the mean and variance with which a row of a class observes its latents, given these before it."""
@@ -186,15 +184,16 @@ class RefinedPosterior(CurrentPosterior):
         for feature, label, own in zip(features, labels.tolist(), every, strict=True):
             if own == 0.0:
                 continue
-            known = asked is not None and asked[0] == feature.tobytes()
-            latents = asked[1] if known else latent_of_row(posterior, feature)
-            asked = None
+            is_known = asked is not None and asked[0] == feature.tobytes()
+            latents = asked[1] if asked is not None and is_known else latent_of_row(posterior, feature)
+            asked = None  # it was a prediction of the posterior before this row
             sites, mean, variance = self._site(latents, label, own)
             observe_(posterior, feature, mean, variance, latents)
             total.append(torch.from_numpy(feature[None].copy()), sites)
         twin = object.__new__(RefinedPosterior)
         twin.__dict__.update(self.__dict__)
-        twin._sites, twin._n_updates = self._sites._replace(total=total, reference=None), self._n_updates + len(labels)
+        twin._sites = self._sites._replace(total=total, reference=None)
+        twin._origin, twin._n_updates = (twin._sites,), self._n_updates + len(labels)
         twin._posterior = posterior if twin._n_updates <= _MOST_UPDATES else None
         return twin
 

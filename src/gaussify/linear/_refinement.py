@@ -37,6 +37,7 @@ _PRIOR_SPREAD = 3.0  # standard deviation of the logarithm of the prior variance
 _FEW_PRODUCTS = 1e8  # up to so many products in a pass, each prior variance is tried with refined sites
 _MOST_PRODUCTS = 1e11  # in a pass, beyond which "auto" does not refine
 _BLOCK_PASSES = 10  # over a block of a stream
+_LEAD = 3.0  # nats of all rows together
 _ROUNDS = 3  # of choosing the prior variance with fixed sites
 
 
@@ -131,10 +132,8 @@ def refined_sites(
     start = natural_parameters(statistics, table)
 
     def fit(prior_variance: Tensor, start: NaturalParameters, rough: bool) -> Refined:
-        prior, tolerance = (
-            GaussianPrior.centred(prior_variance, n_latents=likelihood.n_latents),
-            1e-3 if rough else 1e-4,
-        )
+        prior = GaussianPrior.centred(prior_variance, n_latents=likelihood.n_latents)
+        tolerance = 1e-3 if rough else 1e-5
         return refine(prior, [rows], likelihood, start, max_passes=max_passes, tolerance=tolerance, rough=rough)
 
     variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
@@ -169,7 +168,8 @@ def with_block(sites: RefinedSites, rows: SiteRows, options: Options) -> Refined
     prior = GaussianPrior.centred(choice.prior_variance, n_latents=likelihood.n_latents)
     known = sites.total.natural
     refined = refine(prior, [rows], likelihood, 0.0 * known, known=known, max_passes=_BLOCK_PASSES)
-    return sites._replace(total=SiteSum(known + refined.natural), reference=None)
+    # a choice of its own says that the rows were not learnt one by one
+    return RefinedSites(SiteSum(known + refined.natural), choice._replace(), reference=None)
 
 
 def faded(sites: RefinedSites, factor: float) -> RefinedSites:
@@ -189,9 +189,12 @@ def without_sites(sites: RefinedSites, rows: SiteRows, options: Options) -> Refi
     return sites._replace(total=total)
 
 
-def is_better(refined: Choice, matched: Choice) -> bool:
-    """Return whether the criterion prefers the refined model."""
-    return refined.score is not None and (matched.score is None or refined.score > matched.score)
+def is_better(refined: Choice, matched: Choice, n_rows: float) -> bool:
+    """Return whether the criterion prefers the refined model; a lead of the matched one must be beyond chance.
+
+    The matched model has more values to choose, method and alpha_eps, which fit the criterion better by chance.
+    """
+    return refined.score is not None and (matched.score is None or refined.score > matched.score - _LEAD / n_rows)
 
 
 def is_affordable(rows: SiteRows, options: Options) -> bool:

@@ -187,7 +187,7 @@ def refine(
     *,
     known: NaturalParameters | None = None,
     max_passes: int = 100,
-    tolerance: float = 1e-4,
+    tolerance: float = 1e-5,
     rough: bool = False,
     report: Callable[[int, float], None] | None = None,
 ) -> Refined:
@@ -327,7 +327,8 @@ class _Problem:
 
     def climb(self, posterior: GaussianPosterior, now: _Expectation, tolerance: float) -> tuple[Tensor, _Expectation]:
         """Return better means with the same covariances, by Newton's method, and the expectations there."""
-        mean, value, rise = posterior.mean, self._objective(posterior.mean, now), 0.0
+        mean = posterior.mean if now.coupling[0] is None else self._centred(posterior.mean)
+        value, rise = self._objective(mean, now), 0.0
         for _ in range(_NEWTON_STEPS):
             gradient = now.slope + self.pull(mean)
             direction = self._solve(gradient, posterior.root, now)
@@ -345,6 +346,15 @@ class _Problem:
                 break
             rise = max(rise, decrement)
         return mean, now
+
+    def _centred(self, mean: Tensor) -> Tensor:
+        """Return the means less what all latents have in common, to which a softmax is blind but the prior is not.
+
+        With known sites, there is no such freedom.
+        """
+        if bool(self.known.precision.any()):
+            return mean
+        return mean - (mean - self.prior.mean).mean(0)
 
     def _objective(self, mean: Tensor, expected: _Expectation) -> float:
         """Return the part of the bound that depends on the means."""
