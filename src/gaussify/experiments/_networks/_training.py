@@ -305,21 +305,16 @@ def _restore(
     except ModelFileError as error:
         report(f"The checkpoint cannot be used, so training starts over: {error}")
         return []
-    if config["data"] != data:
-        report("The checkpoint is of other data, so training starts over.")
+    own = {f"network.{name}": value.shape for name, value in network.state_dict().items()}
+    saved = {name: value.shape for name, value in tensors.items() if name.startswith("network.")}
+    if config["data"] != data or own != saved:
+        kind = "other data" if config["data"] != data else "another network"
+        report(f"The checkpoint is of {kind}, so training starts over.")
         return []
-    history = [dict(record) for record in config["history"]]
-    own = network.state_dict()
-    weights = {name: tensors[f"network.{name}"] for name in own if f"network.{name}" in tensors}
-    if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in weights.items()}:
-        report("The checkpoint is of another network, so training starts over.")
-        return []
-    network.load_state_dict(weights)
+    network.load_state_dict({name.removeprefix("network."): tensors[name] for name in own})
     state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        kind, _, rest = key.partition(".")
-        if kind == "optimiser":
-            place, _, name = rest.partition(".")
-            state.setdefault(int(place), {})[name] = value
+    for key in tensors.keys() - own.keys():
+        _, place, name = key.split(".")
+        state.setdefault(int(place), {})[name] = tensors[key]
     optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
-    return history
+    return [dict(record) for record in config["history"]]

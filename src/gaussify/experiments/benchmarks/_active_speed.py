@@ -25,13 +25,10 @@ from gaussify.plotting import SERIES_COLOURS, figure_file
 
 
 class _Contender(Protocol):
-    """A pool with some labels, and a model."""
+    """A pool with some labels, and a model that chooses rows and learns their labels, and predicts classes."""
 
-    def step(self, n: int) -> None:
-        """Choose rows and learn their labels."""
-
-    def predict(self, X: NDArray) -> NDArray:
-        """Return classes."""
+    def step(self, n: int) -> None: ...
+    def predict(self, X: NDArray) -> NDArray: ...
 
 
 class _Gaussify:
@@ -40,8 +37,7 @@ class _Gaussify:
     def __init__(self, X: NDArray, y: NDArray, first: NDArray, *, diverse: bool = True) -> None:
         from gaussify import ActiveLearner, BayesianLogisticRegression
 
-        self._y = y
-        self._learner = ActiveLearner(BayesianLogisticRegression(), X, diverse=diverse)
+        self._y, self._learner = y, ActiveLearner(BayesianLogisticRegression(), X, diverse=diverse)
         self._learner.teach(first, y[first])
 
     def step(self, n: int) -> None:
@@ -56,9 +52,8 @@ class _ModAL:
     """A learner of modAL; its pool keeps its size, so labelled rows are excluded by hand."""
 
     def __init__(self, X: NDArray, y: NDArray, first: NDArray) -> None:
-        models = import_optional("modAL.models.learners", extra="peers", needed_by="the contender 'modAL'")
-        models.check_X_y = _check_with_its_old_name  # type: ignore[attr-defined]
-        uncertainty = import_optional("modAL.uncertainty", extra="peers", needed_by="the contender 'modAL'")
+        models, uncertainty = (_peer("modAL", f"modAL.{name}") for name in ("models.learners", "uncertainty"))
+        models.check_X_y = _check_with_its_old_name
         self._X, self._y, self._open = X, y, np.ones(len(X), dtype=bool)
         self._open[first] = False
         self._entropy = uncertainty.classifier_entropy
@@ -78,8 +73,7 @@ class _ScikitActiveML:
     """Uncertainty sampling of scikit-activeml, with NaN for missing labels."""
 
     def __init__(self, X: NDArray, y: NDArray, first: NDArray) -> None:
-        classifier = import_optional("skactiveml.classifier", extra="peers", needed_by="the contender 'skactiveml'")
-        pool = import_optional("skactiveml.pool", extra="peers", needed_by="the contender 'skactiveml'")
+        classifier, pool = (_peer("skactiveml", f"skactiveml.{name}") for name in ("classifier", "pool"))
         self._X, self._y, self._known = X, y, np.full(len(y), np.nan)
         self._known[first] = y[first]
         self._model = classifier.SklearnClassifier(_logistic_regression(), classes=np.unique(y))
@@ -101,6 +95,10 @@ _CONTENDERS: dict[str, Callable[..., _Contender]] = {
     "modAL": _ModAL,
     "scikit-activeml": _ScikitActiveML,
 }
+
+
+def _peer(name: str, module: str) -> Any:
+    return import_optional(module, extra="peers", needed_by=f"the contender {name!r}")
 
 
 def _check_with_its_old_name(X: Any, y: Any, *, force_all_finite: bool | str = True, **options: Any) -> Any:
@@ -152,7 +150,12 @@ def _time_steps(settings: lab.Settings) -> list[lab.Record]:
 
 def _count_labels(settings: lab.Settings, task: lab.Task) -> list[lab.Record]:
     sizes = {name: settings[name] for name in ("n_pool", "n_test")}
-    pool, first = lab.make_pool(*_labelled(settings["dataset"]), task["seed"], **sizes, n_initial=10)
+    if settings["dataset"] == "made":
+        X, y = datasets.make_four_classes(600, random_state=0)
+        y = (y % 2).astype(np.int64)
+    else:
+        X, y = lab.load_rows(settings["dataset"])
+    pool, first = lab.make_pool(X, y, task["seed"], **sizes, n_initial=10)
     contender = _CONTENDERS[task["contender"]](pool.X, pool.y, first)
     records: list[lab.Record] = []
     start = time.perf_counter()
@@ -163,14 +166,6 @@ def _count_labels(settings: lab.Settings, task: lab.Task) -> list[lab.Record]:
         if n_labels < settings["n_labels"]:
             contender.step(10)
     return records
-
-
-def _labelled(dataset: str) -> tuple[NDArray, NDArray]:
-    if dataset == "made":
-        X, y = datasets.make_four_classes(600, random_state=0)
-        return X, (y % 2).astype(np.int64)
-    data: Any = datasets.load(dataset)
-    return data.X_train.astype(np.float64), data.y_train
 
 
 _LEVELS = (0.7, 0.75, 0.78, 0.8)

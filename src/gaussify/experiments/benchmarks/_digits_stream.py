@@ -44,9 +44,10 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
         own.append((float(probs.argmax() == label[0]), -np.log(max(probs[label[0]], _LEAST))))
         model.partial_fit(row, label)
     size = settings["block"]
-    blocks = (np.mean(own[start : start + size], 0).round(4).tolist() for start in range(0, len(own), size))
     return [
-        {"n_seen": size * number, **dict(zip(_SCORES, block, strict=True))} for number, block in enumerate(blocks, 1)
+        {"n_seen": start + size}
+        | dict(zip(_SCORES, np.mean(own[start : start + size], 0).round(4).tolist(), strict=True))
+        for start in range(0, len(own), size)
     ]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussify.experiments import _lab as lab
+from gaussify.experiments.paper._plane import row_records
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
 CONTENDERS = {"svgp": "variational GP classification", "matched": "GP regression, variational matching"}
@@ -66,16 +67,9 @@ def _estimator(contender: str, settings: lab.Settings) -> Any:
     common: dict[str, Any] = {"scaling": None, "likelihood": "logistic"}
     if contender == "matched":
         return GPClassifier(kernel, max_iter=0, alpha_eps=settings["alpha_eps"], temperature=1.0, **common)
-    return VariationalGPClassifier(  # with an inducing point at each labelled row
-        kernel,
-        n_inducing=settings["n_initial"] + settings["n_steps"],
-        inducing="greedy",
-        learn_inducing=False,
-        learning_rate=0.0,
-        natural_rate=0.5,
-        max_iter=settings["n_iter"],
-        **common,
-    )
+    common |= {"n_inducing": settings["n_initial"] + settings["n_steps"]}  # a point at each labelled row
+    common |= {"inducing": "greedy", "learn_inducing": False, "learning_rate": 0.0, "natural_rate": 0.5}
+    return VariationalGPClassifier(kernel, max_iter=settings["n_iter"], **common)
 
 
 def _picture(learner: Any, X: NDArray, row: int, n_labels: int, n_grid: int) -> list[lab.Record]:
@@ -84,16 +78,10 @@ def _picture(learner: Any, X: NDArray, row: int, n_labels: int, n_grid: int) -> 
     points = np.stack(np.meshgrid(*ticks), -1).reshape(-1, 2)
     probs = learner.estimator_.predict_proba(points)[:, 1]
     common = {"n_labels": n_labels}
-    taught = zip(X[learner.labelled_].round(3).tolist(), learner.labels_.tolist(), strict=True)
-    labelled: list[lab.Record] = [
-        {"kind": "row", **common, "x1": a, "x2": b, "label": label} for (a, b), label in taught
-    ]
+    labelled = row_records(X[learner.labelled_], learner.labels_, **common)
     asked: lab.Record = {"kind": "asked", **common, "x1": round(X[row, 0], 3), "x2": round(X[row, 1], 3)}
-    nodes: list[lab.Record] = [
-        {"kind": "grid", **common, "x1": round(a, 3), "x2": round(b, 3), "prob": round(p, 3)}
-        for (a, b), p in zip(points.tolist(), probs.tolist(), strict=True)
-    ]
-    return [*labelled, asked, *nodes]
+    nodes = zip(points.round(3).tolist(), probs.round(3).tolist(), strict=True)
+    return [*labelled, asked, *({"kind": "grid", **common, "x1": a, "x2": b, "prob": p} for (a, b), p in nodes)]
 
 
 def _summarise(records: list[lab.Record]) -> list[lab.Record]:

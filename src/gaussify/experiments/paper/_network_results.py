@@ -89,11 +89,8 @@ def draw_cifar10(records: list[lab.Record], folder: Path) -> None:
                 plain_log_ticks(axis.xaxis)
                 plain_log_ticks(axis.yaxis)
         known = lab.by(records, "method")
-        handles = [
-            axes[0, 0].scatter([], [], color=METHOD_COLOURS[method], label=method)
-            for method in lab.LOSSES
-            if method in known
-        ]
+        methods = [method for method in lab.LOSSES if method in known]
+        handles = [axes[0, 0].scatter([], [], color=METHOD_COLOURS[method], label=method) for method in methods]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
         figure.suptitle("Small numbers are alpha_eps; rings mark the one that training images choose", fontsize=9)
 
