@@ -47,14 +47,7 @@ def load_rows(dataset: str) -> tuple[Float[np.ndarray, "n d"], Int64[np.ndarray,
 
 @lru_cache(maxsize=1)  # tasks of one data set and split follow each other
 def make_split(dataset: str, number: int, max_train: int | None = None, max_test: int | None = None) -> Split:
-    """Return a random split with the sizes of the paper, or two thirds and the rest; possibly with fewer rows.
-
-    Examples
-    --------
-    >>> split = make_split("iris", 0)
-    >>> len(split.y), len(split.y_test)
-    (100, 50)
-    """
+    """Return a random split with the sizes of the paper, or two thirds and the rest; possibly with fewer rows."""
     X, y = load_rows(dataset)
     n_train, n_test = SIZES.get(dataset, (2 * len(X) // 3, len(X) - 2 * len(X) // 3))
     order = np.random.default_rng(number).permutation(len(X))

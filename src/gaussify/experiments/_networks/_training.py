@@ -125,26 +125,11 @@ def train(
     """Train a network in place and return a record for each epoch: its loss, its accuracy, and what ``look`` adds.
 
     If there is a GPU, the network is trained on it and moved back afterwards. After each epoch a checkpoint
-    (safetensors) replaces the previous one, and a run that was killed continues from it.
+    (safetensors) replaces the previous one in ``folder``, unless that is younger than ``seconds_between``. A run that
+    was killed continues from its checkpoint; one of other training rows is ignored.
 
-    Parameters
-    ----------
-    network, optimiser
-        Their state before the first step.
-    loss
-        Returns the mean loss of a batch from outputs and labels.
-    inputs, labels
-        The training rows.
-    folder
-        The folder of the checkpoint. A checkpoint of other training rows is ignored.
-    look
-        Function that is called after each epoch, with the network in evaluation mode.
-    report
-        Function that is called with a line after each epoch. On a terminal, a bar shows the steps as well.
-    name
-        The name of the network in these lines.
-    seconds_between
-        The shortest time between two checkpoints.
+    ``loss`` returns the mean loss of a batch from outputs and labels. After each epoch, ``look`` is called with the
+    network in evaluation mode, and ``report`` with a line that names the network. On a terminal, a bar shows the steps.
     """
     path, n_steps = folder / CHECKPOINT, math.ceil(len(inputs) / recipe.batch_size)
     data = f"{digest_of_tensor(inputs)} {digest_of_tensor(labels)}"

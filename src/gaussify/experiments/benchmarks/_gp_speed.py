@@ -20,7 +20,7 @@ limits of GPyTorch's training, and 8 GB.
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -175,13 +175,11 @@ def evaluate_alone(contender: str, split: list[Any], n_inducing: int, mean: list
     """Evaluate once, and print the peak memory of this process before and after, in gibibytes, and the bound."""
     X, y, _, _ = load_split(*split)
     problem = Evaluation.of(X, y, n_inducing)
-    is_own = contender == OWN
-    evaluate: Callable[[], Any] = (
-        problem.own() if is_own else problem.gpytorch(mean=torch.tensor(mean).double(), **_PEERS[contender])
-    )
+    options = _PEERS.get(contender)
+    evaluate: Any = problem.gpytorch(mean=torch.tensor(mean).double(), **options) if options else problem.own()
     before = lab.peak_gibibytes()
     found = evaluate()
-    print(before, lab.peak_gibibytes(), found.value if is_own else found)
+    print(before, lab.peak_gibibytes(), found if options else found.value)
 
 
 def _classes(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
@@ -269,23 +267,21 @@ def _own_fits(
         yield {"n_iterations": model.search_[0].n_iterations, **record}
 
 
-def _trees(settings: lab.Settings, split: lab.Split, seed: int, *, boosted: bool) -> Iterator[lab.Record]:
+def _of_sklearn(name: str, settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
-
-    forest = RandomForestClassifier(settings["n_trees"], n_jobs=-1, random_state=seed)
-    yield _fitted(HistGradientBoostingClassifier(random_state=seed) if boosted else forest, split)
-
-
-def _one_vs_rest(settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
-    """Scores of a kernel with one lengthscale for each class; a search for more would take long."""
     from sklearn.gaussian_process import GaussianProcessClassifier
     from sklearn.gaussian_process.kernels import RBF
 
-    kernel = 1.0 * RBF(split.X.shape[1] ** 0.5)
-    yield _fitted(GaussianProcessClassifier(kernel, random_state=seed), split, settings["n_exact_rows"])
+    kernel = 1.0 * RBF(split.X.shape[1] ** 0.5)  # a lengthscale for each class; a search for more would take long
+    models = {
+        "forest": RandomForestClassifier(settings["n_trees"], n_jobs=-1, random_state=seed),
+        "boosting": HistGradientBoostingClassifier(random_state=seed),
+        "gp": GaussianProcessClassifier(kernel, random_state=seed),
+    }
+    yield _fitted(models[name], split, settings["n_exact_rows"] if name == "gp" else None)
 
 
-def _contenders(settings: lab.Settings) -> dict[str, Callable[[lab.Settings, lab.Split, int], Iterator[lab.Record]]]:
+def _contenders(settings: lab.Settings) -> Mapping[str, Callable[..., Iterator[lab.Record]]]:
     svgp, name = partial(svgp_trainer, batch_size=settings["batch_size"]), f"{OWN}, M={settings['n_inducing']}"
     own = {
         name if n_predict is None else f"{name}, {n_predict} to predict": partial(_own_fits, n_predict, iterations)
@@ -295,9 +291,9 @@ def _contenders(settings: lab.Settings) -> dict[str, Callable[[lab.Settings, lab
         "GPyTorch SVGP, one kernel": partial(_watched, partial(svgp, kernel_per_class=False)),
         "GPyTorch SVGP, one kernel a class": partial(_watched, partial(svgp, kernel_per_class=True)),
         "GPyTorch Dirichlet": partial(_watched, dirichlet_trainer),
-        "random forest": partial(_trees, boosted=False),
-        "gradient boosting": partial(_trees, boosted=True),
-        f"scikit-learn GP, {settings['n_exact_rows']} rows": _one_vs_rest,
+        "random forest": partial(_of_sklearn, "forest"),
+        "gradient boosting": partial(_of_sklearn, "boosting"),
+        f"scikit-learn GP, {settings['n_exact_rows']} rows": partial(_of_sklearn, "gp"),
     }
 
 
@@ -317,9 +313,8 @@ def _tasks(settings: lab.Settings) -> list[lab.Task]:
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     measure = _MEASUREMENTS.get(task["measurement"]) or partial(_scored, task["contender"])
-    return [
-        {name: lab.significant(value) for name, value in record.items()} for record in measure(settings, seed % 2**31)
-    ]
+    records = measure(settings, seed % 2**31)
+    return [{name: lab.significant(value) for name, value in record.items()} for record in records]
 
 
 def _scored(contender: str, settings: lab.Settings, seed: int) -> list[lab.Record]:

@@ -26,11 +26,13 @@ def _tasks(settings: lab.Settings) -> list[lab.Task]:
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
+    from sklearn.datasets import make_moons
+
     from gaussify import ActiveLearner
 
     number = task["seed"]
-    X, y = _moons(settings["n_pool"], number)
-    X_test, y_test = _moons(settings["n_test"], number + 1_000_000)
+    X, y = make_moons(settings["n_pool"], noise=0.25, random_state=number)
+    X_test, y_test = make_moons(settings["n_test"], noise=0.25, random_state=number + 1_000_000)
     estimator = _estimator(task["contender"], settings)
     learner = ActiveLearner(estimator, X, random_state=number)
     first = np.concatenate([(y == label).nonzero()[0][: settings["n_initial"] // 2] for label in (0, 1)])
@@ -49,12 +51,6 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
             rows = learner.query()
             seconds = round(time.perf_counter() - start, 4)
     return records
-
-
-def _moons(n: int, seed: int) -> tuple[NDArray, NDArray]:
-    from sklearn.datasets import make_moons
-
-    return make_moons(n, noise=0.25, random_state=seed)
 
 
 def _estimator(contender: str, settings: lab.Settings) -> Any:

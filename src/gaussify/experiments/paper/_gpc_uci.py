@@ -126,10 +126,8 @@ def _counted(values: Iterable[Any]) -> Any:
 
 
 PRESETS = lab.presets(
-    dict(
-        label_variance=0.1, datasets=list(lab.SIZES), n_inducing=200, max_train=None, max_test=None
-    )  # the variance of a one-hot label is at most 1/4
-    | dict(also_quantile=["eeg"])
+    dict(label_variance=0.1)  # the variance of a one-hot label is at most 1/4
+    | dict(datasets=list(lab.SIZES), n_inducing=200, max_train=None, max_test=None, also_quantile=["eeg"])
     | dict(also_separate=["eeg", "htru2", "magic", "drive"]),  # 26 kernels for letter would take an hour
     smoke=dict(datasets=["iris"], also_quantile=["iris"], also_separate=["iris"], n_splits=2, alpha_eps=[0.05, 0.2])
     | dict(n_inducing=10, max_iter_paper={"others": 3}, max_iter_ours={"others": 3}, max_train=90, max_test=50),
