@@ -5,7 +5,7 @@
 It knows no experiment. Begin with ``_registry.py``, which says what an experiment is, then ``_runner.py``.
 """
 
-from gaussify.experiments._lab._figures import draw_band, draw_bars, draw_grid, legend_below
+from gaussify.experiments._lab._figures import draw_band, draw_bars, draw_grid, draw_lines, legend_below
 from gaussify.experiments._lab._methods import (
     ALPHA_EPS,
     LOSSES,

@@ -28,29 +28,15 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained.
-
-    Parameters
-    ----------
-    n_epochs, batch_size, seed
-        All random numbers of an epoch follow from the seed and the number of the epoch.
-    rate
-        The largest learning rate.
-    factor
-        Returns the learning rate as a fraction of ``rate``, from the fraction of all steps that are done, in [0, 1).
-    augment
-        Returns a varied batch of inputs, from a batch and a generator.
-    border
-        A network with a single logit predicts label 1 above this value.
-    """
+    """How a network is trained. All random numbers of an epoch follow from the seed and the number of the epoch."""
 
     n_epochs: int
     batch_size: int
-    rate: float
-    factor: Callable[[float], float]
-    augment: Augment | None = None
+    rate: float  # the largest learning rate
+    factor: Callable[[float], float]  # returns the share of this rate, from the share of all steps that are done
+    augment: Augment | None = None  # returns a varied batch of inputs, from a batch and a generator
     seed: int = 0
-    border: float = 0.0
+    border: float = 0.0  # a network with a single logit predicts label 1 above this value
 
 
 def warm_cosine(progress: float) -> float:

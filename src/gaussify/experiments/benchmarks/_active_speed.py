@@ -176,10 +176,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         bars, line = axes[0]
         bars.bar([r["of"] for r in steps], [r["seconds"] for r in steps], color=SERIES_COLOURS[: len(steps)])
         bars.set(ylabel="seconds a label", yscale="log")
-        contenders = lab.by(lab.select(records, measurement="labels"), "of")
-        for colour, (name, own) in zip(SERIES_COLOURS, contenders.items(), strict=False):
-            at, accuracy, _ = lab.curve(own, "n_labels", "accuracy")
-            line.plot(at, accuracy, color=colour, label=name)
+        lab.draw_lines(line, lab.by(lab.select(records, measurement="labels"), "of"), "n_labels", "accuracy")
         line.set(xlabel="labels", ylabel="test accuracy")
         line.legend(fontsize=8)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gaussify.experiments import _lab as lab
 from gaussify.experiments.paper._plane import row_records
-from gaussify.plotting import SERIES_COLOURS, figure_file
+from gaussify.plotting import figure_file
 
 CONTENDERS = {"svgp": "variational GP classification", "matched": "GP regression, variational matching"}
 _EDGES = (-2.0, 3.0), (-1.75, 2.25)  # of the part of the plane that is drawn
@@ -110,9 +110,8 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
     panels = {"accuracy": "test accuracy", "nll": "test NLL [nat]", "seconds": "seconds a step"}
     with figure_file(folder, "active_toy_curves", 1, len(panels), width=10.0, height=3.2) as (_, axes):
         for (metric, label), axis in zip(panels.items(), axes[0], strict=True):
-            for colour, (contender, words) in zip(SERIES_COLOURS, CONTENDERS.items(), strict=False):
-                at, average, _ = lab.curve(lab.select(scored, contender=contender), "n_labels", metric)
-                axis.plot(at, average, color=colour, label=words)
+            groups = {words: lab.select(scored, contender=contender) for contender, words in CONTENDERS.items()}
+            lab.draw_lines(axis, groups, "n_labels", metric)
             axis.set(xlabel="labels", ylabel=label)
         axes[0, -1].set_yscale("log")
         axes[0, 0].legend(fontsize=7)
