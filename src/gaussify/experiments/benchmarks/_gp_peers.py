@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from gpytorch import variational
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import InducingPointKernel, Kernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import DirichletClassificationLikelihood
@@ -17,11 +18,6 @@ from gpytorch.likelihoods import SoftmaxLikelihood as GPyTorchSoftmaxLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from gpytorch.models import ApproximateGP, ExactGP
-from gpytorch.variational import (
-    CholeskyVariationalDistribution,
-    IndependentMultitaskVariationalStrategy,
-    VariationalStrategy,
-)
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
@@ -79,11 +75,11 @@ class SoftmaxSVGP(ApproximateGP):
         m, d = points.shape
         latents = torch.Size([n_classes])
         batch = latents if kernel_per_class else torch.Size()
-        distribution = CholeskyVariationalDistribution(m, batch_shape=latents)
-        strategy = VariationalStrategy(
+        distribution = variational.CholeskyVariationalDistribution(m, batch_shape=latents)
+        strategy = variational.VariationalStrategy(
             self, points.expand(*batch, m, d).clone(), distribution, learn_inducing_locations=True
         )
-        super().__init__(IndependentMultitaskVariationalStrategy(strategy, num_tasks=n_classes))
+        super().__init__(variational.IndependentMultitaskVariationalStrategy(strategy, num_tasks=n_classes))
         self.mean_module = ConstantMean(batch_shape=batch)
         self.covar_module = scaled_rbf(d, 1.0, points.dtype, batch)
         self.to(points)

@@ -32,14 +32,7 @@ from torch import Tensor
 
 from gaussify import datasets
 from gaussify.experiments import _lab as lab
-from gaussify.experiments.benchmarks._gp_peers import (
-    DirichletSGPR,
-    Trainer,
-    dirichlet_trainer,
-    scaled_rbf,
-    svgp_trainer,
-    watch,
-)
+from gaussify.experiments.benchmarks import _gp_peers as peers
 from gaussify.experiments.benchmarks._gp_speed_figures import NLL, OWN, draw, summarise
 from gaussify.gp import GPClassifier
 from gaussify.gp._constant_mean import constant_variance
@@ -122,13 +115,13 @@ class Evaluation(NamedTuple):
     def _begin(self) -> tuple[SoftmaxLikelihood, Kernel, SortedRows, Float[Tensor, "m d"]]:
         likelihood = SoftmaxLikelihood(int(self.labels.max()) + 1, torch.tensor(_ALPHA).double(), "moment-ori")
         variance = float(likelihood.target_table().mean[self.labels].var(0).mean())
-        kernel = scaled_rbf(self.X.shape[1], variance, torch.float64, torch.Size())
+        kernel = peers.scaled_rbf(self.X.shape[1], variance, torch.float64, torch.Size())
         rows = SortedRows.of(self.X, self.labels, n_classes=likelihood.n_classes)
         return likelihood, kernel, rows, self.points.clone().requires_grad_()
 
     def gpytorch(self, *, kernel_per_class: bool, mean: Tensor | None = None) -> Callable[[], float]:
         """Return a function that evaluates GPyTorch's bound and gradient."""
-        model = DirichletSGPR(self.X, self.labels, self.points, mean=mean, kernel_per_class=kernel_per_class)
+        model = peers.DirichletSGPR(self.X, self.labels, self.points, mean=mean, kernel_per_class=kernel_per_class)
 
         def evaluate() -> float:
             model.zero_grad()
@@ -249,10 +242,12 @@ def _fitted(model: Any, split: lab.Split, n_rows: int | None = None) -> lab.Reco
     return seconds | _scores(probs, split.y_test)
 
 
-def _watched(make: Callable[..., Trainer], settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
+def _watched(
+    make: Callable[..., peers.Trainer], settings: lab.Settings, split: lab.Split, seed: int
+) -> Iterator[lab.Record]:
     """Scores of a model of GPyTorch while it is trained."""
     training = partial(make, split.X, split.y, split.X_test, settings["n_inducing"])
-    for look in watch(training, settings["time_limit"], settings["n_looks"]):
+    for look in peers.watch(training, settings["time_limit"], settings["n_looks"]):
         seconds = {"seconds": look.seconds, "predict_seconds": look.predict_seconds}
         yield {"n_iterations": look.n_steps, **seconds, **_scores(look.probs, split.y_test)}
 
@@ -282,7 +277,7 @@ def _of_sklearn(name: str, settings: lab.Settings, split: lab.Split, seed: int) 
 
 
 def _contenders(settings: lab.Settings) -> Mapping[str, Callable[..., Iterator[lab.Record]]]:
-    svgp, name = partial(svgp_trainer, batch_size=settings["batch_size"]), f"{OWN}, M={settings['n_inducing']}"
+    svgp, name = partial(peers.svgp_trainer, batch_size=settings["batch_size"]), f"{OWN}, M={settings['n_inducing']}"
     own = {
         name if n_predict is None else f"{name}, {n_predict} to predict": partial(_own_fits, n_predict, iterations)
         for n_predict, iterations in settings["own"]
@@ -290,7 +285,7 @@ def _contenders(settings: lab.Settings) -> Mapping[str, Callable[..., Iterator[l
     return own | {
         "GPyTorch SVGP, one kernel": partial(_watched, partial(svgp, kernel_per_class=False)),
         "GPyTorch SVGP, one kernel a class": partial(_watched, partial(svgp, kernel_per_class=True)),
-        "GPyTorch Dirichlet": partial(_watched, dirichlet_trainer),
+        "GPyTorch Dirichlet": partial(_watched, peers.dirichlet_trainer),
         "random forest": partial(_of_sklearn, "forest"),
         "gradient boosting": partial(_of_sklearn, "boosting"),
         f"scikit-learn GP, {settings['n_exact_rows']} rows": partial(_of_sklearn, "gp"),
