@@ -23,7 +23,8 @@ from gaussify._optional import import_optional
 from gaussify.experiments import _lab as lab
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
-_Contender = tuple[Callable[[int], None], Callable[[NDArray], NDArray]]  # choose rows and learn their labels; predict
+_Contender = tuple[Callable[[int], None], Callable[[NDArray], NDArray]]
+"""A function that chooses rows and learns their labels, and one that predicts classes."""
 
 
 def _gaussify(X: NDArray, y: NDArray, first: NDArray, *, diverse: bool = True) -> _Contender:

@@ -124,6 +124,7 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
 def _density_records(family: str, a: float, b: float, n_points: int) -> list[lab.Record]:
     gaussians = {method: approximation(family, a, b, method) for method in METHODS[family]}
     moments = [transformed_moments(family, a, b), *gaussians.values()]
+    # four standard deviations on either side of every mean
     ends = [mean + 4.0 * sign * math.sqrt(v) for mean, v in moments for sign in (-1.0, 1.0)]
     grids = {
         "standard": _standard_grid(family, b, n_points),
