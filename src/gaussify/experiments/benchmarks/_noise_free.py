@@ -30,6 +30,7 @@ _QUIET: dict[str, dict[str, Any]] = {"CatBoost": {"verbose": False, "allow_writi
 _QUIET["LightGBM"] = {"verbose": -1}
 _SCORES = ("nll", "ece", "accuracy")
 _SOLVED = 0.005  # an NLL
+_COLOURS = (*SERIES_COLOURS, "#999999")
 _SMALLEST = 1e-4  # NLL in the figure
 
 
@@ -125,9 +126,11 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
     rules, methods = list(lab.by(known, "rule"))[::-1], list(lab.by(known, "method"))
     with figure_file(folder, "noise_free", 1, 1, width=6.4, height=1.4 + 0.36 * len(rules)) as (figure, axes):
         axis = axes[0, 0]
-        for colour, method in zip(SERIES_COLOURS, methods, strict=False):
+        heights = np.linspace(0.25, -0.25, len(methods))  # so that equal scores do not hide each other
+        for colour, method, height in zip(_COLOURS, methods, heights, strict=False):
             means = [lab.mean(lab.select(known, rule=rule, method=method), "nll") for rule in rules]
-            axis.plot(np.maximum(means, _SMALLEST), range(len(rules)), "o", color=colour, label=method, alpha=0.8)
+            places = np.arange(len(rules)) + height
+            axis.plot(np.maximum(means, _SMALLEST), places, "o", color=colour, label=method, ms=4)
         axis.set_yticks(range(len(rules)), rules)
         axis.set_xscale("log")
         axis.set_xlabel("test NLL (left is better)")
