@@ -8,7 +8,15 @@ import pytest
 from gaussify.experiments import get, load
 from gaussify.experiments.benchmarks import _noise_free
 from gaussify.experiments.benchmarks._noise_free import EXACT, SPARSE, contenders
-from gaussify.experiments.benchmarks._rules import RULES, decision_table, lexicographic, split_rule, tic_tac_toe
+from gaussify.experiments.benchmarks._rules import (
+    RULES,
+    criteria,
+    decision_table,
+    lexicographic,
+    split_rule,
+    tic_tac_toe,
+    torques,
+)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -47,6 +55,32 @@ def test_the_class_of_a_decision_depends_on_the_first_four_columns_alone():
         others = np.delete(X[:, :16].reshape(-1, 4, 4), part, axis=1).reshape(-1, 12)
         keys = np.unique(others, axis=0, return_inverse=True)[1].ravel()
         assert any(len(set(y[keys == key])) > 1 for key in range(keys.max() + 1))
+
+
+def test_the_worst_criterion_decides():
+    X, y = criteria(1728, np.random.default_rng(0))
+    _, _, _, seats, _, safety = X.T
+    assert (y[(safety == 0) | (seats == 0)] == 0).all()
+    best = X.astype(int).tolist().index([0, 0, 3, 2, 2, 2])
+    assert y[best] == 2
+
+
+def test_torques_are_compared():
+    X, y = torques()
+    rows = {tuple(row): label for row, label in zip(X.astype(int).tolist(), y.tolist(), strict=True)}
+    assert [rows[row] for row in ((1, 2, 2, 1), (3, 2, 5, 1), (3, 2, 4, 2))] == [1, 2, 0]
+
+
+def test_solved_rules_do_not_decide_the_ratio():
+    common = {"split": 0, "ece": 0.0, "accuracy": 1.0, "seconds": 1.0}
+    nll = {"hard": {EXACT: 0.2, SPARSE: 0.1}, "solved": {EXACT: 1e-5, SPARSE: 1e-3}}
+    records = [
+        {"rule": rule, "method": method, "nll": value} | common
+        for rule, own in nll.items()
+        for method, value in own.items()
+    ]
+    rows = {row["method"]: row for row in get("noise-free").summarise(records)}
+    assert rows[SPARSE]["ratio"] == pytest.approx(0.5**0.5, abs=1e-3)
 
 
 def test_splits_have_all_rows_once():

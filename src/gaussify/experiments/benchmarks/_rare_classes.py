@@ -28,7 +28,7 @@ from gaussify.experiments.benchmarks._linear_models import (
     linear_models,
     positive_probs,
 )
-from gaussify.plotting import figure_file, plain_log_ticks
+from gaussify.plotting import figure_file
 
 _N_DIGITS = {"nll": 5, "recall": 3, "auc": 4, "mean_probability": 5, "frequency": 5, "bias": 3, "largest": 4}
 _PANELS = {"nll": "test NLL", "bias": "mean probability / frequency", "recall": "recall at 0.5"}
@@ -130,8 +130,6 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
                     axis.plot(values.mean(), -place, "|", color=COLOURS[method], ms=14, mew=2)
                 if name == "bias":
                     axis.axvline(1.0, color="#000000", lw=0.8, ls=":")
-                    axis.set_xscale("log")
-                    plain_log_ticks(axis.xaxis)
                 axis.set_xlabel(label)
                 axis.set_yticks(-np.arange(len(methods)), methods if axis is panels[0] else [""] * len(methods))
             panels[0].set_title(f"{prevalence:.1%} of rows are of the rare class", loc="left")

@@ -68,6 +68,38 @@ def lexicographic(n_levels: int = 5) -> Rows:
     return levels.astype(np.float64), np.sign(left - right).astype(np.int64) + 1
 
 
+def torques(n_levels: int = 5) -> Rows:
+    """Return all rows of two weights and their distances from a pivot; the class is the side that goes down, if any.
+
+    Examples
+    --------
+    >>> X, y = torques()
+    >>> X.shape, np.bincount(y)
+    ((625, 4), array([288,  49, 288]))
+    """
+    numbers = np.array(list(product(range(1, n_levels + 1), repeat=4)))
+    left, right = numbers[:, :2].prod(1), numbers[:, 2:].prod(1)
+    return numbers.astype(np.float64), np.sign(left - right) + 1
+
+
+def criteria(n: int, random_state: np.random.Generator) -> Rows:
+    """Return different random rows of six ordered criteria, as numbers; the worst of the important ones decides.
+
+    Examples
+    --------
+    >>> X, y = criteria(600, np.random.default_rng(0))
+    >>> X.shape, np.unique(y)
+    ((600, 6), array([0, 1, 2]))
+    """
+    levels = (4, 4, 4, 3, 3, 3)
+    cells = np.stack(np.unravel_index(random_state.choice(np.prod(levels), n, replace=False), levels), 1)
+    price, upkeep, doors, seats, boot, safety = cells.T
+    cost, comfort = np.maximum(price, upkeep), np.minimum(doors, 2 * seats) + (boot > 0)
+    is_bad = (safety == 0) | (seats == 0) | ((cost == 3) & (comfort < 3))
+    is_fair = (cost >= 2) | ((comfort < 2) & (safety == 1))
+    return cells.astype(np.float64), np.where(is_bad, 0, np.where(is_fair, 1, 2))
+
+
 def decision_table(n: int, random_state: np.random.Generator, n_irrelevant: int = 4) -> Rows:
     """Return different random rows of categories, whose class follows from nested conditions on four of them.
 
@@ -119,10 +151,12 @@ def _drawn(make: Callable[..., Rows], *arguments: int) -> Callable[[], Rows]:
 RULES: dict[str, Callable[[], Rows]] = {
     "tic-tac-toe": tic_tac_toe,
     "lexicographic": lexicographic,
+    "torques": torques,
+    "criteria": _drawn(criteria, 600),
     "decision table": _drawn(decision_table, 1000),
     "parity of 2": _drawn(parity, 300, 2),
     "parity of 3": _drawn(parity, 1000, 3),
-    "parity of 4": _drawn(parity, 2000, 4),
+    "parity of 4": _drawn(parity, 1000, 4),
     "few comparisons": partial(lexicographic, 3),
 }
 
