@@ -3,12 +3,11 @@ r"""The losses :math:`\sum_k (f_k - m_k)^2 / 2 v_k + \tfrac12\log 2\pi v_k`, wit
 Each loss is written twice: as a torch expression, and as a function without a graph that also returns the derivative by
 the logits, :math:`(f_k - m_k) / v_k`. The expression is for ``torch.compile``, ``torch.func``, second derivatives and
 learnt Gaussians. The second form is faster and needs less memory, because autograd records a single node. Tests check
-that both agree. Small batches of class indices have a third way, ``LabelTable``.
+that both agree.
 """
 
 import math
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,6 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.autograd import Function
 from torch.linalg import vector_norm
-from torch.nn.functional import mse_loss
 
 from gaussify.nn._gaussians import (
     Gaussians,
@@ -34,78 +32,40 @@ _SQUARES = (1e-10, 1e10)  # for variances between these, squares of residuals do
 _LOG_2_PI = math.log(2.0 * math.pi)
 
 
-class LabelTable(NamedTuple):
-    r"""The loss of class indices for small batches: squares of whitened residuals :math:`r_{yk}f_k - r_{yk}m_{yk}`.
-
-    Whitened means divided by the scale, with :math:`r = 1/\sqrt{2v}`. The tables of :math:`r` and :math:`r m` have a
-    row for each label. The loss is then a handful of torch operations, which autograd differentiates. For large batches
-    the look-up of rows would take too long.
-
-    Examples
-    --------
-    >>> gaussians = LabelGaussians(other_mean=0.0, other_variance=1.0, own_mean=1.0, own_variance=1.0)
-    >>> table = LabelTable.of(gaussians, 2, torch.float32, reduction="none", n_rows=1)
-    >>> table(torch.tensor([[3.0, 0.0]]), torch.tensor([0]))  # 2 + log(2 pi)
-    tensor([3.8379])
-    """
-
-    root: Float[Tensor, "c c"]
-    target: Float[Tensor, "c c"]
-    constant: float
-    reduction: str
-
-    @classmethod
-    def of(
-        cls, gaussians: LabelGaussians, n_classes: int, dtype: torch.dtype, *, reduction: str, n_rows: int
-    ) -> "LabelTable":
-        """Return the tables for Gaussians that are two pairs of numbers."""
-        n_averaged = n_classes if reduction == "mean" else 1  # mse_loss averages over all logits, the loss over rows
-        constant = gaussians.row_normaliser(n_classes) * (n_rows if reduction == "sum" else 1)
-        root, target = _whitened(*map(float, gaussians), n_classes, n_averaged, dtype)
-        return cls(root, target, constant, reduction)
-
-    def __call__(self, logits: Float[Tensor, "n c ..."], labels: Int64[Tensor, "n ..."]) -> Tensor:
-        """Return the loss, or raise an IndexError if some label is not a class."""
-        at = labels.reshape(-1)  # index_select refuses negative labels, whereas indexing would count them from the end
-        root, target = self.root.index_select(0, at), self.target.index_select(0, at)
-        if labels.ndim > 1:
-            root, target = (rows.view(*labels.shape, -1).movedim(-1, 1) for rows in (root, target))
-        squares = mse_loss(logits * root, target, reduction=self.reduction)
-        return (squares.sum(1) if self.reduction == "none" else squares) + self.constant
-
-
-@lru_cache(maxsize=64)
-def _whitened(
-    other_mean: float,
-    other_variance: float,
-    own_mean: float,
-    own_variance: float,
-    n_classes: int,
-    n_averaged: int,
-    dtype: torch.dtype,
-) -> tuple[Float[Tensor, "c c"], Float[Tensor, "c c"]]:
-    """Return the tables of roots and of whitened means. Batches of all sizes share them."""
-    with without_modes():
-        mean, variance = torch.empty(2, n_classes, n_classes, dtype=torch.float64)
-        mean.fill_(other_mean).fill_diagonal_(own_mean)
-        variance.fill_(other_variance).fill_diagonal_(own_variance)
-        root = (0.5 * n_averaged / variance).sqrt()
-        return root.to(dtype), (root * mean).to(dtype)
-
-
 class Forms(NamedTuple):
-    """The two forms of a function s, where the loss is (``factor`` s + ``constant``) / ``divisor``."""
+    """The two forms of a function s, where the loss is ``factor`` s + ``constant``."""
 
     expression: Callable[[Tensor, Tensor], Tensor]
     with_slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # s and half its derivative
-    factor: float
-    constant: Number = 0.0
-    divisor: int = 1
+    factor: Number
+    constant: Number
+    slope_factor: Number  # twice the factor
 
-    @property
-    def share(self) -> float:
-        """Return one over the divisor, or NaN for the mean of no rows."""
-        return 1.0 / self.divisor if self.divisor else math.nan
+    @classmethod
+    def of(
+        cls,
+        expression: Callable[[Tensor, Tensor], Tensor],
+        with_slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+        factor: float,
+        constant: float = 0.0,
+        *,
+        divisor: int | None,
+        dtype: torch.dtype | None = None,
+    ) -> "Forms":
+        """Return the forms of the loss divided by the divisor if there is one. The mean of no rows is NaN."""
+        share = 1.0 if divisor is None else 1.0 / divisor if divisor else math.nan
+        return cls(expression, with_slope, *_kept(factor * share, constant * share, 2.0 * factor * share, dtype=dtype))
+
+
+def _kept(*numbers: Number, dtype: torch.dtype | None) -> tuple[Number, ...]:
+    """Return the numbers as tensors of the dtype if there is one, for forms that are kept for more than one batch.
+
+    With a tensor, an operation on a small batch takes half as long as with a Python number.
+    """
+    if dtype is None:
+        return numbers
+    with without_modes():
+        return tuple(torch.tensor(number, dtype=dtype) for number in numbers)
 
 
 def label_losses(
@@ -123,8 +83,16 @@ def label_losses(
     return losses + gaussians.normaliser(labels, logits.shape[1])
 
 
-def label_forms(gaussians: LabelGaussians, *, divisor: int | None = None, constant: float = 0.0) -> Forms:
+def label_forms(
+    gaussians: LabelGaussians,
+    *,
+    divisor: int | None = None,
+    constant: float = 0.0,
+    dtype: torch.dtype | None = None,
+) -> Forms:
     """Return the two forms of the squares of each row for class indices, or of the sum of all over ``divisor``.
+
+    Forms that are kept for more than one batch need a ``dtype``.
 
     Examples
     --------
@@ -138,6 +106,7 @@ def label_forms(gaussians: LabelGaussians, *, divisor: int | None = None, consta
     if isinstance(other_variance, float) and _SQUARES[0] < other_variance < _SQUARES[1]:
         unit, other_variance, own_variance = other_variance, 1.0, own_variance / other_variance
     own_root, other_root = own_variance**-0.5, other_variance**-0.5
+    own_mean, own_root, other_mean, other_root = _kept(own_mean, own_root, other_mean, other_root, dtype=dtype)
 
     def expression(logits: Tensor, labels: Tensor) -> Tensor:
         mean, variance = gaussians.of_logits(labels, logits)
@@ -164,7 +133,7 @@ def label_forms(gaussians: LabelGaussians, *, divisor: int | None = None, consta
             scaled.mul_(roots[1])
         return squares, scaled.scatter_(1, at, own.mul_(roots[0]))
 
-    return Forms(expression, with_slope, 0.5 / unit, constant, 1 if divisor is None else divisor)
+    return Forms.of(expression, with_slope, 0.5 / unit, constant, divisor=divisor, dtype=dtype)
 
 
 def density_losses(
@@ -215,7 +184,7 @@ def density_losses(
             parts.append(rows_with_slope(logits[rows], target[rows], out=slopes[rows])[0])
         return torch.stack(parts).sum() if is_total else torch.cat(parts), slopes
 
-    forms = Forms(expression, with_slope, 0.5, divisor=1 if divisor is None else divisor)
+    forms = Forms.of(expression, with_slope, 0.5, divisor=divisor)
     return differentiated(logits, target, forms, learnt)
 
 
@@ -233,7 +202,7 @@ def differentiated(logits: Tensor, target: Tensor, forms: Forms, learnt: Iterabl
             return KnownSlope.apply(logits, target, forms)
         except RuntimeError:  # within torch.func, in forward mode, or for targets made in inference mode
             pass
-    return (forms.expression(logits, target) * forms.factor + forms.constant) / forms.divisor
+    return forms.expression(logits, target) * forms.factor + forms.constant
 
 
 class KnownSlope(Function):
@@ -244,12 +213,12 @@ class KnownSlope(Function):
         loss, slope = forms.with_slope(logits, target)
         ctx.save_for_backward(logits, target, slope)
         ctx.forms = forms
-        return loss.mul_(forms.factor * forms.share).add_(forms.constant * forms.share)
+        return loss.mul_(forms.factor).add_(forms.constant)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, slope = ctx.saved_tensors
-        factors = grad * (2.0 * ctx.forms.factor * ctx.forms.share)
+        factors = grad * ctx.forms.slope_factor
         if torch.is_grad_enabled():
             loss = 0.5 * ctx.forms.expression(logits, target).sum()
             (slope,) = torch.autograd.grad(loss, logits, create_graph=True)

@@ -38,10 +38,9 @@ from gaussify.nn._gaussians import (
     logit_beta_gaussian,
     remembered,
 )
-from gaussify.nn._squares import Forms, KnownSlope, LabelTable, density_losses, label_forms, label_losses
+from gaussify.nn._squares import Forms, KnownSlope, density_losses, label_forms, label_losses
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
-_FEW_LOGITS, _FEW_CLASSES = 2**14, 128  # LabelTable is faster for batches up to this size
 
 BetaMethodName = Literal["variational", "moment", "laplace", "gauss"]
 ReductionName = Literal["mean", "sum", "none"]
@@ -194,16 +193,16 @@ def matched_binary_cross_entropy_with_logits(
     variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
     labels = _checked(target.to(logits.dtype), name="target", owner=owner, minimum=0.0, maximum=1.0)
     gaussians = partial(_binary_gaussians, _are_hard(target, labels), chosen, alpha, beta, variance)
-    is_plain = weight is None and pos_weight is None
+    divisor = _divisor(how, logits.numel()) if weight is None and pos_weight is None else None
     losses = density_losses(
         logits,
         labels,
         gaussians,
         over_classes=False,
-        divisor=_divisor(how, logits.numel()) if is_plain else None,
+        divisor=divisor,
         learnt=(alpha, beta, variance),
     )
-    if is_plain:
+    if divisor is not None:
         return losses
     if weight is not None:
         losses = losses * weight
@@ -229,7 +228,7 @@ def _plain_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction:
     if form is None:
         return None
     try:  # the look-up fails if some label is not a class
-        loss = form(input, target) if isinstance(form, LabelTable) else KnownSlope.apply(input, target, form)
+        loss = KnownSlope.apply(input, target, form)
     except (IndexError, RuntimeError):  # RuntimeError also within torch.func and in forward mode
         return None
     return loss if weight is None else _weighted(loss, weight[target], Reduction(reduction))
@@ -266,7 +265,7 @@ def _plain_form(
     alpha_eps: float,
     label_smoothing: float,
     label_variance: float,
-) -> LabelTable | Forms | None:
+) -> Forms | None:
     """Return the function that computes the loss of such a batch, or None if the general way must be taken."""
     is_usual = (
         len(shape) > 1
@@ -285,13 +284,11 @@ def _plain_form(
         return None
     gaussians = LabelGaussians.of(LikelihoodMethod(method), alpha_eps, shape[1], label_smoothing, label_variance)
     n_rows = target_shape.numel()
-    if shape.numel() <= _FEW_LOGITS and shape[1] <= _FEW_CLASSES:
-        return LabelTable.of(gaussians, shape[1], dtype, reduction=str(reduction), n_rows=n_rows)
     normaliser = gaussians.row_normaliser(shape[1])
     if reduction == Reduction.NONE:
-        return label_forms(gaussians, constant=normaliser)
+        return label_forms(gaussians, constant=normaliser, dtype=dtype)
     divisor = n_rows if reduction == Reduction.MEAN else 1
-    return label_forms(gaussians, divisor=divisor, constant=normaliser * n_rows)
+    return label_forms(gaussians, divisor=divisor, constant=normaliser * n_rows, dtype=dtype)
 
 
 _METHODS, _REDUCTIONS = tuple(LikelihoodMethod), tuple(Reduction)
@@ -362,17 +359,20 @@ def _count_losses(
     """Return the loss of probabilities or counts (n, c, ...)."""
     if method is LikelihoodMethod.GAUSS:
         _checked(counts.sum(1), name="row sums of target", owner=owner, minimum=_SMALLEST)
+    divisor = _divisor(how, logits.numel() // logits.shape[1]) if weight is None else None
     losses = density_losses(
         logits,
         counts,
         partial(count_gaussians, method=method, alpha_eps=alpha_eps, label_variance=label_variance),
         over_classes=True,
-        divisor=_divisor(how, logits.numel() // logits.shape[1]) if weight is None else None,
+        divisor=divisor,
         learnt=(alpha_eps, label_variance),
     )
-    if weight is None:
+    if divisor is not None:
         return losses
-    return _reduced(losses * (counts * along_classes(weight.to(counts), counts)).sum(1), how)
+    if weight is not None:
+        losses = losses * (counts * along_classes(weight.to(counts), counts)).sum(1)
+    return _reduced(losses, how)
 
 
 def _binary_gaussians(
@@ -395,8 +395,13 @@ def _binary_gaussians(
 
 
 def _divisor(how: Reduction, n: int) -> int | None:
-    """Return the divisor of the sum of all losses, or None if they are not reduced."""
-    return None if how is Reduction.NONE else n if how is Reduction.MEAN else 1
+    """Return the divisor of the sum of all losses, or None if ``_reduced`` is to follow.
+
+    In a graph it always follows, because a number of rows that is only a symbol cannot be compared with zero.
+    """
+    if how is Reduction.NONE or is_traced():
+        return None
+    return n if how is Reduction.MEAN else 1
 
 
 def _reduced(losses: Tensor, how: Reduction) -> Tensor:
