@@ -52,25 +52,27 @@ class BetaCurve(NamedTuple):
         Numbers far outside of [0, 1] get the first or the last piece, whose polynomials are NaN.
         """
         n_bits = LAYOUTS[labels.dtype].n_bits
-        is_high = labels > 0.5
-        distance = torch.where(is_high, (1.0 - labels) + self.high_shift, labels + self.low_shift)
+        is_high = labels.clamp(0.0, 1.0).round_()  # 0 or 1: numbers, because torch.where takes ten times as long
+        ends = labels - is_high
+        shift = self.low_shift
+        if self.high_shift != shift:
+            shift = torch.rsub(is_high, 1.0).mul_(shift).add_(is_high, alpha=self.high_shift)
+        distance = torch.addcmul(ends, ends, is_high, value=-2.0).add_(shift)  # y or 1 - y, without rounding, and shift
         bits = distance.view(_INTEGERS[labels.dtype])
-        piece = (bits >> n_bits) - torch.where(is_high, self.first_high, self.first_low)
-        within = (bits & (2**n_bits - 1)).to(labels.dtype) * 2.0**-n_bits - 0.5
-        return piece.long().clamp(0, self.coefficients.size(-1) - 1), within
+        first = torch.mul(is_high, self.first_high - self.first_low).add_(self.first_low)
+        piece = ((bits >> n_bits) - first.to(bits.dtype)).clamp(0, self.coefficients.size(-1) - 1)
+        within = (bits & (2**n_bits - 1)).to(labels.dtype).mul_(2.0**-n_bits).sub_(0.5)
+        return piece.long(), within
 
     def of_labels(self, labels: Float[Tensor, "*n"]) -> Gaussians:
         """Return the Gaussian of each label."""
         piece, within = self.pieces(labels)
-        mean, variance = (self._polynomial(i, piece, within) for i in range(2))
-        return Gaussians(mean, variance, variance.log())
-
-    def _polynomial(self, i: int, piece: Tensor, within: Tensor) -> Tensor:
-        coefficients, flat = self.coefficients.to(within.device)[:, i], piece.reshape(-1)
-        value, *rest = (own.index_select(0, flat).reshape(within.shape) for own in coefficients)
-        for coefficient in rest:  # Horner's scheme
+        table = self.coefficients.to(within.device).flatten(0, 1)
+        value, *rest = table.index_select(1, piece.reshape(-1)).reshape(-1, 2, *within.shape)
+        for coefficient in rest:  # Horner's scheme, for mean and variance at once
             value = torch.addcmul(coefficient, value, within)
-        return value
+        mean, variance = value
+        return Gaussians(mean, variance, variance.log())
 
 
 def beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype) -> BetaCurve:

@@ -38,7 +38,17 @@ from gaussify.nn._gaussians import (
     logit_beta_gaussian,
     remembered,
 )
-from gaussify.nn._squares import Forms, KnownSlope, density_losses, label_forms, label_losses
+from gaussify.nn._squares import (
+    Forms,
+    KnownSlope,
+    density_forms,
+    density_losses,
+    kept,
+    label_forms,
+    label_losses,
+    square_forms,
+    variational_forms,
+)
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
 
@@ -181,6 +191,11 @@ def matched_binary_cross_entropy_with_logits(
     >>> matched_binary_cross_entropy_with_logits(torch.tensor([0.5]), torch.tensor([1.0]), method="gauss")
     tensor(1.0439)
     """
+    if type(alpha_eps) is type(label_variance) is float and weight is None:
+        betas = alpha_eps if beta_eps is None else beta_eps
+        loss = _plain_binary_loss(input, target, pos_weight, reduction, method, alpha_eps, betas, label_variance)
+        if loss is not None:
+            return loss
     owner = "matched_binary_cross_entropy_with_logits"
     check_tensors(owner, input=input, target=target, weight=weight, pos_weight=pos_weight)
     chosen, how = _binary_options(method, reduction, owner=owner)
@@ -212,7 +227,7 @@ def matched_binary_cross_entropy_with_logits(
 
 
 def _plain_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, *options: Any) -> Tensor | None:
-    """Return the loss of class indices if options are numbers and all labels are classes, otherwise None.
+    """Return the loss if options are numbers and all targets are class indices, or probabilities, otherwise None.
 
     Everything that batches of one shape share is computed once. For small batches the checks of ``_class_options`` and
     ``_labels`` would take longer than the loss.
@@ -227,11 +242,49 @@ def _plain_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction:
     form = _plain_form(input.shape, input.dtype, target.shape, target.dtype, how, *options)
     if form is None:
         return None
-    try:  # the look-up fails if some label is not a class
-        loss = KnownSlope.apply(input, target, form)
+    is_counts = target.is_floating_point()
+    try:  # the look-up fails if some label is not a class, and there is no minimum of an empty batch
+        if is_counts and (target.requires_grad or not _are_within(target, 0.0, _LARGEST)):
+            return None
+        if weight is None:
+            return KnownSlope.apply(input, target, form)
+        factors = (target * along_classes(weight, target)).sum(1) if is_counts else weight[target]
+        divisor: Number | None = _divisor(Reduction(reduction), factors.numel())
+        if reduction == Reduction.MEAN and not is_counts:
+            divisor = factors.sum()
+        return KnownSlope.apply(input, target, form, factors, divisor)
     except (IndexError, RuntimeError):  # RuntimeError also within torch.func and in forward mode
         return None
-    return loss if weight is None else _weighted(loss, weight[target], Reduction(reduction))
+
+
+def _plain_binary_loss(
+    input: Tensor, target: Tensor, pos_weight: Tensor | None, reduction: str, *options: Any
+) -> Tensor | None:
+    """Return the loss of binary labels in the dtype of the logits if options are numbers, otherwise None.
+
+    As in ``_plain_loss``, everything that batches of one shape share is computed once.
+    """
+    if is_traced() or is_recorded() or not (type(input) is Tensor is type(target) and input.is_cpu):
+        return None
+    how = reduction
+    if pos_weight is not None:
+        how = Reduction.NONE.value
+        is_usual = isinstance(pos_weight, Tensor) and pos_weight.shape == input.shape[-1:] and reduction in _REDUCTIONS
+        if not is_usual or pos_weight.dtype is not input.dtype or pos_weight.requires_grad:
+            return None
+    if target.dtype is not input.dtype or target.requires_grad or target.shape != input.shape:
+        return None
+    try:
+        is_hard = _are_0_or_1(target)
+        form = _plain_binary_form(is_hard, input.shape, input.dtype, how, *options)
+        if form is None or not (is_hard or _are_within(target, 0.0, 1.0)):
+            return None
+        if pos_weight is None:
+            return KnownSlope.apply(input, target, form)
+        factors = torch.lerp(pos_weight.new_ones(()), pos_weight, target)
+        return KnownSlope.apply(input, target, form, factors, _divisor(Reduction(reduction), factors.numel()))
+    except RuntimeError:  # within torch.func, in forward mode, or for an empty batch
+        return None
 
 
 def _are_plain_weights(weight: Any, input: Tensor, *, label_smoothing: float) -> bool:
@@ -243,14 +296,6 @@ def _are_plain_weights(weight: Any, input: Tensor, *, label_smoothing: float) ->
         and not weight.requires_grad
         and label_smoothing == 0.0
     )
-
-
-def _weighted(losses: Tensor, factors: Tensor, how: Reduction) -> Tensor:
-    """Return the reduction of losses with a factor for each. The mean is weighted."""
-    losses = losses * factors
-    if how is Reduction.MEAN:
-        return losses.sum() / factors.sum()
-    return _reduced(losses, how)
 
 
 @remembered
@@ -271,8 +316,10 @@ def _plain_form(
         len(shape) > 1
         and shape[1] > 1
         and dtype in (torch.float32, torch.float64)
-        and (*shape[:1], *shape[2:]) == target_shape
-        and target_dtype is torch.int64
+        and (
+            (target_dtype is torch.int64 and target_shape == (*shape[:1], *shape[2:]))
+            or (target_dtype is dtype and target_shape == shape and label_smoothing == 0.0 and method != "gauss")
+        )
         and method in _METHODS
         and isinstance(ignore_index, int)
         and not 0 <= ignore_index < shape[1]
@@ -282,13 +329,50 @@ def _plain_form(
     )
     if not is_usual:
         return None
-    gaussians = LabelGaussians.of(LikelihoodMethod(method), alpha_eps, shape[1], label_smoothing, label_variance)
-    n_rows = target_shape.numel()
-    normaliser = gaussians.row_normaliser(shape[1])
-    if reduction == Reduction.NONE:
-        return label_forms(gaussians, constant=normaliser, dtype=dtype)
-    divisor = n_rows if reduction == Reduction.MEAN else 1
-    return label_forms(gaussians, divisor=divisor, constant=normaliser * n_rows, dtype=dtype)
+    n_rows, chosen = shape.numel() // shape[1], LikelihoodMethod(method)
+    divisor = _divisor(Reduction(reduction), n_rows)
+    if target_dtype is dtype:
+        of_counts = partial(count_gaussians, method=chosen, alpha_eps=alpha_eps, label_variance=label_variance)
+        n_logits = shape[1] if divisor is None else shape.numel()
+        if chosen is LikelihoodMethod.VARIATIONAL:
+            return variational_forms(of_counts, alpha_eps, n_logits, divisor=divisor, dtype=dtype)
+        return density_forms(of_counts, n_logits, over_classes=True, divisor=divisor, dtype=dtype)
+    gaussians = LabelGaussians.of(chosen, alpha_eps, shape[1], label_smoothing, label_variance)
+    normaliser = gaussians.row_normaliser(shape[1]) * (1 if divisor is None else n_rows)
+    return label_forms(gaussians, divisor=divisor, constant=normaliser, dtype=dtype)
+
+
+@remembered
+def _plain_binary_form(
+    is_hard: bool,
+    shape: torch.Size,
+    dtype: torch.dtype,
+    reduction: str,
+    method: str,
+    alpha_eps: float,
+    beta_eps: Any,
+    label_variance: float,
+) -> Forms | None:
+    """Return the forms of such a batch of labels that are all 0 or 1, or not, or None for the general way."""
+    is_usual = (
+        dtype in (torch.float32, torch.float64)
+        and method in BETA_METHODS
+        and reduction in _REDUCTIONS
+        and type(beta_eps) is float
+        and 0.0 < min(alpha_eps, beta_eps, label_variance) <= max(alpha_eps, beta_eps, label_variance) < math.inf
+    )
+    if not is_usual:
+        return None
+    chosen, divisor = LikelihoodMethod(method), _divisor(Reduction(reduction), shape.numel())
+    n_logits = 1 if divisor is None else shape.numel()
+    if is_hard and chosen is not LikelihoodMethod.GAUSS:
+        matched = BinaryGaussians.of(chosen, alpha_eps, beta_eps)
+        if matched.variance_0 == matched.variance_1:
+            mean_0, mean_1, variance = matched[0], matched[2], float(matched.variance_0)
+            means = partial(torch.add, *kept(mean_0, dtype=dtype), alpha=mean_1 - mean_0)
+            return square_forms(means, variance, n_logits, divisor=divisor, dtype=dtype)
+    gaussians = partial(_binary_gaussians, is_hard, chosen, alpha_eps, beta_eps, label_variance)
+    return density_forms(gaussians, n_logits, over_classes=False, divisor=divisor, dtype=dtype)
 
 
 _METHODS, _REDUCTIONS = tuple(LikelihoodMethod), tuple(Reduction)
@@ -419,8 +503,12 @@ def _are_hard(target: Tensor, labels: Tensor) -> bool:
     if is_traced():
         return not target.is_floating_point()
     with suppress(RuntimeError):  # within torch.vmap values cannot be read
-        return not is_learnt(labels) and torch.equal(labels * labels, labels)
+        return not is_learnt(labels) and _are_0_or_1(labels)
     return False
+
+
+def _are_0_or_1(labels: Tensor) -> bool:
+    return not torch.addcmul(labels, labels, labels, value=-1.0).count_nonzero().item()
 
 
 def _are_classes(labels: Tensor, n_classes: int) -> bool:
