@@ -55,7 +55,7 @@ class BetaCurve(NamedTuple):
         n_bits = LAYOUTS[labels.dtype].n_bits
         is_high = labels.clamp(0.0, 1.0).round_()  # 0 or 1: numbers, because torch.where takes ten times as long
         ends = labels - is_high
-        shift = self.low_shift
+        shift: float | Tensor = self.low_shift
         if not self.has_one_shift:
             shift = torch.rsub(is_high, 1.0).mul_(shift).add_(is_high * self.high_shift)
         distance = torch.addcmul(ends, ends, is_high, value=-2.0).add_(shift)  # y or 1 - y, without rounding, and shift

@@ -240,8 +240,8 @@ def variational_forms(
 ) -> Forms:
     r"""Return the two forms of ``density_forms`` for counts that ``gaussians`` matches by the variational method.
 
-    With :math:`a = \alpha_\epsilon + c` the slope is :math:`a (f - \log a) + \tfrac12`, and the residual is the slope
-    over :math:`a`. So the mean, the variance and its logarithm, a matrix each, are not needed.
+    With :math:`a = \alpha_\epsilon + c` the slope is :math:`a` times the residual, and the logarithm of the variance is
+    :math:`-\log a`. Few matrices are needed, because each result takes the place of what is no longer used.
 
     Examples
     --------
@@ -250,14 +250,14 @@ def variational_forms(
     >>> forms.with_slope(torch.tensor([[1.5, -0.5]]), torch.tensor([[0.0, 0.0]]))
     (tensor([4.]), tensor([[2., 0.]]))
     """
-    alpha, half = kept(alpha_eps, 0.5, dtype=dtype)
+    (alpha,) = kept(alpha_eps, dtype=dtype)
 
     def with_slope(logits: Tensor, counts: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
         a = counts + alpha
-        log = a.log()
-        slope = torch.sub(logits, log, out=out)
-        torch.addcmul(half, slope, a, out=slope)
-        residual = torch.div(slope, a, out=a)
+        log, variance = a.log(), a.reciprocal()
+        mean = torch.sub(log, variance, alpha=0.5, out=variance)
+        residual = torch.sub(logits, mean, out=mean)
+        slope = torch.mul(residual, a, out=out)
         negative = log.addcmul_(residual, slope, value=-1.0)  # one pass for both terms
         return (negative.sum(1) if divisor is None else negative.sum()).neg_(), slope
 
