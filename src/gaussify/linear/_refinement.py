@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gaussify._calibration import Choice, Criterion, LabelledRows, with_temperature
+from gaussify._calibration import Choice, Criterion, LabelledRows, best_temperature, mean_nll
 from gaussify.likelihoods import ClassLikelihood
 from gaussify.linear._hyperparameters import Options
 from gaussify.posterior import (
@@ -22,6 +23,7 @@ from gaussify.posterior import (
     cavity,
     condition,
     latent,
+    log_evidence,
     natural_parameters,
     refine,
     sites_of,
@@ -31,14 +33,14 @@ RefineOption = Literal["auto", False] | int
 """Values of the parameter ``refine``."""
 
 AUTO_PASSES = 30  # at most, of refine="auto"
-_COARSE, _FINE = 9.0, 3.0  # steps between prior variances that are compared
+_STEP = math.log(9.0)  # between prior variances that bracket the best
+_SECANTS = 2
 _NARROWEST, _WIDEST = 1e-6, 1e4  # prior variances of standardised features
 _PRIOR_SPREAD = 3.0  # standard deviation of the logarithm of the prior variance, around one
-_FEW_PRODUCTS = 1e8  # up to so many products in a pass, each prior variance is tried with refined sites
+_FEW_PRODUCTS = 5e7  # in a pass: of more, every so many rows stand for all when prior variances are compared
 _MOST_PRODUCTS = 1e11  # in a pass, beyond which "auto" does not refine
 _BLOCK_PASSES = 10  # over a block of a stream
 _LEAD = 3.0  # nats of all rows together
-_ROUNDS = 3  # of choosing the prior variance with fixed sites
 
 
 class RefinedSites(NamedTuple):
@@ -106,14 +108,16 @@ def refined_sites(
     max_passes: int,
     report: Callable[[float], None] | None = None,
 ) -> RefinedSites:
-    """Return the refined sites of rows, with the prior variance and temperature of the best leave-one-out score.
+    """Return the refined sites of rows, with the prior variance of the largest bound and a temperature.
+
+    Prior variances are compared with rough sites, of some rows that stand for all if there are many.
 
     Parameters
     ----------
     rows : SiteRows
         All rows.
     judges : LabelledRows or None
-        Rows on which the criterion is computed. Without them, prior variance and temperature stay as they are.
+        Rows on which the criterion is computed. Without them, the temperature is 1 unless it is given.
     statistics : ClassStatistics
         Statistics of all rows.
     matched : Choice
@@ -130,35 +134,139 @@ def refined_sites(
     square = matched.temperature**2
     table = table._replace(mean=table.mean / matched.temperature, variance=table.variance * matched.dispersion / square)
     start = natural_parameters(statistics, table)
+    n_products = rows.features.numel() * start.linear.numel()
+    some = _every(rows, math.ceil(n_products / _FEW_PRODUCTS))
 
-    def fit(prior_variance: Tensor, start: NaturalParameters, rough: bool) -> Refined:
+    def fit(prior_variance: Tensor, start: NaturalParameters, *, rough: bool) -> Refined:
         prior = GaussianPrior.centred(prior_variance, n_latents=likelihood.n_latents)
-        tolerance = 1e-3 if rough else 1e-5
-        return refine(prior, [rows], likelihood, start, max_passes=max_passes, tolerance=tolerance, rough=rough)
+        if rough:
+            return refine(prior, [some], likelihood, start, max_passes=max_passes, tolerance=1e-3, rough=True)
+        return refine(prior, [rows], likelihood, start, max_passes=max_passes)
 
     variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
-    search = _PriorSearch(likelihood, judges, options, matched, fit, report)
-    n_products = rows.features.numel() * start.linear.numel()
-    if judges is None or not options.chooses_prior:
-        refined, choice = search.one(variance, start)
-    elif n_products <= _FEW_PRODUCTS:
-        refined, choice = search.with_new_sites(variance, start)
-    else:
-        refined, choice = search.with_fixed_sites(variance, start)
+    if options.chooses_prior:
+        variance, start = _best_prior_variance(partial(fit, rough=True), variance, start, options, report)
+    refined = fit(variance, start, rough=False)
+    at = refined.posterior if refined.reference is None else refined.reference
+    choice = _judged(matched, variance, refined.posterior, at, judges, likelihood, options)
+    if report is not None:
+        report(1.0)
     return RefinedSites(SiteSum(refined.natural), choice, refined.reference)
 
 
+def _best_prior_variance(
+    fit: Callable[[Tensor, NaturalParameters], Refined],
+    variance: Tensor,
+    start: NaturalParameters,
+    options: Options,
+    report: Callable[[float], None] | None,
+) -> tuple[Tensor, NaturalParameters]:
+    r"""Return the prior variance with the largest bound, and the sites of a fit near it.
+
+    As the posterior maximises the bound, the derivative of the bound by the logarithm of a common factor of the prior
+    variances is that of the divergence alone,
+
+    .. math:: \tfrac12\sum_l\sum_j\left(\frac{m_{lj}^2 + S_{l,jj}}{p_j} - 1\right).
+
+    Its root is bracketed by steps of a factor of nine, and then found by two secants. A log-normal prior of the factor
+    keeps it finite where rows are separable.
+    """
+    free = options.of_features
+    scale_of = partial(_scale, options)
+
+    def slope(variance: Tensor, refined: Refined) -> float:
+        mean, root = refined.posterior
+        squares = (mean.square() + root.square().sum(-2))[:, free] / variance[free]
+        return 0.5 * float((squares - 1.0).sum()) - math.log(scale_of(variance)) / _PRIOR_SPREAD**2
+
+    refined = fit(variance, start)
+    for shape in options.prior_shapes:
+        other = torch.where(free, shape * (scale_of(variance) / scale_of(shape)), variance)
+        if not torch.allclose(other, variance, rtol=1e-3):
+            candidate = fit(other, refined.natural)
+            if candidate.bound > refined.bound:
+                variance, refined = other, candidate
+    base, n_attempts = variance, 0
+
+    def attempt(to: float) -> tuple[float, float]:
+        nonlocal refined, variance, n_attempts
+        variance = torch.where(free, base * math.exp(to), base)
+        refined = fit(variance, refined.natural)
+        n_attempts += 1
+        if report is not None:
+            report(n_attempts / (n_attempts + 3.0))
+        return to, slope(variance, refined)
+
+    here = 0.0, slope(variance, refined)  # logarithm of the factor of the base, and slope
+    step = math.copysign(_STEP, here[1])
+    while _NARROWEST < scale_of(base) * math.exp(here[0] + step) < _WIDEST:
+        there = attempt(here[0] + step)
+        if there[1] * step <= 0.0:  # the slope has changed its sign
+            low, high = sorted((here, there))
+            for _ in range(_SECANTS):
+                share = low[1] / (low[1] - high[1])
+                between = attempt(low[0] + min(max(share, 0.1), 0.9) * (high[0] - low[0]))
+                low, high = (between, high) if between[1] > 0.0 else (low, between)
+            break
+        here = there
+    return variance, refined.natural
+
+
+def _judged(
+    matched: Choice,
+    variance: Tensor,
+    posterior: GaussianPosterior,
+    reference: GaussianPosterior,
+    rows: LabelledRows | None,
+    likelihood: ClassLikelihood,
+    options: Options,
+) -> Choice:
+    """Return the choice of a prior variance with temperature and score, for sites that were made at ``reference``.
+
+    The best temperature by the criterion is damped to its square root. Leaving out the site of a row leaves what the
+    sites of others know of that row, so the criterion sees latents that are a little too good.
+    """
+    label = options.label
+    temperature = 1.0 if label.temperature is None else label.temperature
+    choice = matched._replace(prior_variance=variance, dispersion=1.0, score=None, temperature=temperature)
+    if rows is None:
+        return choice
+    mean, spread = latent(posterior, rows.features)
+    if label.criterion is Criterion.LEAVE_ONE_OUT:
+        sites = sites_of(likelihood, *latent(reference, rows.features), rows.labels)
+        mean, spread = cavity(mean, spread, sites, rows.weight)
+    if label.temperature is None:
+        temperature = math.sqrt(best_temperature(likelihood, mean, spread, rows.labels, rows.weight))
+    score = -mean_nll(likelihood, mean, spread, rows.labels, rows.weight, temperature)
+    return choice._replace(temperature=temperature, score=score)
+
+
+def _scale(options: Options, variance: Tensor) -> float:
+    """Return the prior variance that standardised features would have."""
+    free = options.of_features
+    shape = options.prior_shapes[-1][free]  # the inverse variances of features, if the prior is chosen
+    return (variance[free] / shape).log().mean().exp().item()
+
+
 def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choice, options: Options) -> RefinedSites:
-    """Return the sites with another choice of prior variance and temperature, for rows that cannot be seen again."""
-    if judges is None:
-        return sites
+    """Return the sites with another choice of prior variance and temperature, for rows that cannot be seen again.
+
+    The prior variance has the largest evidence when sites count as observations.
+    """
     likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
-    search = _PriorSearch(likelihood, judges, options, matched, None, None)
-    variance = sites.choice.prior_variance
+    natural, variance, n_latents = sites.total.natural, sites.choice.prior_variance, likelihood.n_latents
     if options.chooses_prior:
-        variance, _ = search.best_with(sites.total.natural, variance)
-    posterior = search.posterior(variance, sites.total.natural)
-    return sites._replace(choice=search.judged(variance, posterior, rough=False))
+        factors = [math.exp(_STEP * k / 2.0) for k in range(-6, 7)]
+        candidates = [torch.where(options.of_features, variance * factor, variance) for factor in factors]
+
+        def evidence(variance: Tensor) -> float:
+            prior = GaussianPrior.centred(variance, n_latents=n_latents)
+            log_scale = math.log(_scale(options, variance))
+            return float(log_evidence(prior, natural).sum()) - 0.5 * (log_scale / _PRIOR_SPREAD) ** 2
+
+        variance = max((c for c in candidates if _NARROWEST <= _scale(options, c) <= _WIDEST), key=evidence)
+    posterior = condition(GaussianPrior.centred(variance, n_latents=n_latents), natural)
+    return sites._replace(choice=_judged(matched, variance, posterior, posterior, judges, likelihood, options))
 
 
 def with_block(sites: RefinedSites, rows: SiteRows, options: Options) -> RefinedSites:
@@ -189,6 +297,15 @@ def without_sites(sites: RefinedSites, rows: SiteRows, options: Options) -> Refi
     return sites._replace(total=total)
 
 
+def _every(rows: SiteRows, step: int) -> SiteRows:
+    """Return every step-th row, weighing as much as all rows together."""
+    if step == 1:
+        return rows
+    features, labels = rows.features[::step], rows.labels[::step]
+    weight = torch.ones_like(features[:, 0]) if rows.weight is None else rows.weight[::step]
+    return SiteRows(features, labels, step * weight)
+
+
 def is_better(refined: Choice, matched: Choice, n_rows: float) -> bool:
     """Return whether the criterion prefers the refined model; a lead of the matched one must be beyond chance.
 
@@ -201,146 +318,3 @@ def is_affordable(rows: SiteRows, options: Options) -> bool:
     """Return whether ``refine="auto"`` may refine so many rows: a pass takes seconds, not minutes."""
     n_rows, d = rows.features.shape
     return n_rows * d**2 * options.n_classes <= _MOST_PRODUCTS
-
-
-class _PriorSearch:
-    """Scores prior variances by the criterion."""
-
-    def __init__(
-        self,
-        likelihood: ClassLikelihood,
-        judges: LabelledRows | None,
-        options: Options,
-        matched: Choice,
-        fit: Callable[[Tensor, NaturalParameters, bool], Refined] | None,
-        report: Callable[[float], None] | None,
-    ) -> None:
-        self._likelihood, self._judges, self._options, self._matched = likelihood, judges, options, matched
-        self._fit, self._report = fit, report
-
-    def one(self, variance: Tensor, start: NaturalParameters) -> tuple[Refined, Choice]:
-        """Return the refined sites for one prior variance."""
-        assert self._fit is not None
-        refined = self._fit(variance, start, False)
-        return refined, self._judged_refined(variance, refined, rough=False)
-
-    def with_new_sites(self, variance: Tensor, start: NaturalParameters) -> tuple[Refined, Choice]:
-        """Return the best of several prior variances, each with sites of its own."""
-        best = self._tried(variance, start)
-        for shape in self._options.prior_shapes:
-            other = self._of_shape(shape, variance)
-            if not torch.allclose(other, variance, rtol=1e-3):
-                best = max(best, self._tried(other, best[1].natural), key=lambda tried: tried[0])
-        for factor in (_COARSE, _FINE):
-            for direction in (factor, 1.0 / factor):
-                improved = False
-                while (moved := self._moved(best[2].prior_variance, direction)) is not None:
-                    attempt = self._tried(moved, best[1].natural)
-                    if attempt[0] <= best[0]:
-                        break
-                    best, improved = attempt, True
-                if improved:
-                    break
-        _, refined, choice = best
-        return self.one(choice.prior_variance, refined.natural)
-
-    def with_fixed_sites(self, variance: Tensor, start: NaturalParameters) -> tuple[Refined, Choice]:
-        """Return the best prior variance, compared with the same sites, which are then made anew."""
-        assert self._fit is not None
-        for _ in range(_ROUNDS):
-            start = self._fit(variance, start, True).natural
-            better, gain = self.best_with(start, variance)
-            if gain <= 1e-4:
-                break
-            variance = better
-        return self.one(variance, start)
-
-    def best_with(self, natural: NaturalParameters, variance: Tensor) -> tuple[Tensor, float]:
-        """Return the prior variance that is best with these sites, and what it gains."""
-        assert self._judges is not None
-        at = latent(self.posterior(variance, natural), self._judges.features)
-        sites = sites_of(self._likelihood, *at, self._judges.labels, rough=True)
-
-        def score(candidate: Tensor) -> float:
-            posterior = self.posterior(candidate, natural)
-            return self._penalised(self.judged(candidate, posterior, sites, rough=True))
-
-        first = best = score(variance)
-        for direction in (_FINE, 1.0 / _FINE):
-            improved = False
-            while (moved := self._moved(variance, direction)) is not None and (value := score(moved)) > best:
-                best, variance, improved = value, moved, True
-            if improved:
-                break
-        return variance, best - first
-
-    def posterior(self, variance: Tensor, natural: NaturalParameters) -> GaussianPosterior:
-        """Return the posterior given a sum of sites."""
-        return condition(GaussianPrior.centred(variance, n_latents=self._likelihood.n_latents), natural)
-
-    def _judged_refined(self, variance: Tensor, refined: Refined, *, rough: bool) -> Choice:
-        """Return the choice for refined sites, which are made again for the rows that judge, where they were made."""
-        sites = None
-        if self._judges is not None and refined.reference is not None:
-            at = latent(refined.reference, self._judges.features)
-            sites = sites_of(self._likelihood, *at, self._judges.labels, rough=rough)
-        return self.judged(variance, refined.posterior, sites, rough=rough)
-
-    def judged(
-        self, variance: Tensor, posterior: GaussianPosterior, sites: Sites | None = None, *, rough: bool
-    ) -> Choice:
-        """Return the choice of a prior variance with its temperature and score.
-
-        Parameters
-        ----------
-        variance : tensor of shape (d,)
-            The prior variance.
-        posterior : GaussianPosterior
-            Posterior with this prior.
-        sites : Sites, optional
-            Sites of the rows that judge; made at the posterior by default.
-        rough : bool
-            Whether the posterior has rough sites, and the choice only serves to compare.
-        """
-        temperature = self._options.label.temperature
-        choice = self._matched._replace(
-            prior_variance=variance, dispersion=1.0, score=None, temperature=1.0 if temperature is None else temperature
-        )
-        rows = self._judges
-        if rows is None:
-            return choice
-        mean, spread = latent(posterior, rows.features)
-        if self._options.label.criterion is Criterion.LEAVE_ONE_OUT:
-            sites = sites_of(self._likelihood, mean, spread, rows.labels, rough=rough) if sites is None else sites
-            mean, spread = cavity(mean, spread, sites, rows.weight)
-        return with_temperature(choice, self._likelihood, mean, spread, rows, self._options.label, rough=rough)
-
-    def _tried(self, variance: Tensor, start: NaturalParameters) -> tuple[float, Refined, Choice]:
-        assert self._fit is not None
-        refined = self._fit(variance, start, True)
-        choice = self._judged_refined(variance, refined, rough=True)
-        return self._penalised(choice), refined, choice
-
-    def _penalised(self, choice: Choice) -> float:
-        """Return the score with a prior of the prior variance, worth one row: log-normal around one."""
-        assert self._judges is not None
-        assert choice.score is not None
-        log_scale = math.log(self._scale(choice.prior_variance))
-        return choice.score - 0.5 * (log_scale / _PRIOR_SPREAD) ** 2 / float(self._judges.weight.sum())
-
-    def _scale(self, variance: Tensor) -> float:
-        """Return the prior variance that standardised features would have."""
-        of_features = self._options.of_features
-        shape = self._options.prior_shapes[-1][of_features]  # the inverse variances of features, if the prior is chosen
-        return (variance[of_features] / shape).log().mean().exp().item()
-
-    def _of_shape(self, shape: Tensor, variance: Tensor) -> Tensor:
-        """Return another shape of prior variances, at the same scale."""
-        of_features = self._options.of_features
-        scaled = shape * (self._scale(variance) / self._scale(shape))
-        return torch.where(of_features, scaled, variance)
-
-    def _moved(self, variance: Tensor, factor: float) -> Tensor | None:
-        """Return a multiple of the prior variance, or None beyond the limits."""
-        moved = torch.where(self._options.of_features, variance * factor, variance)
-        return moved if _NARROWEST <= self._scale(moved) <= _WIDEST else None

@@ -36,6 +36,7 @@ from gaussify.posterior._gaussian import GaussianPosterior, GaussianPrior, Natur
 _ELEMENTS = 1 << 17  # numbers of features that a thread works on, so that they stay in the cache
 _SMALLEST_STEP = 1e-3  # below it, rounding decides whether the bound rises
 _NEWTON_STEPS = 5  # of the means, for each update of the covariances
+_STILL = 1e-3  # change of a latent's variance that is too small to matter
 _MOST_LEVERAGE = 0.999
 _ENOUGH = 0.05  # share of the largest rise, under which the covariances matter more
 _ROW_STEPS = 3
@@ -187,7 +188,7 @@ def refine(
     *,
     known: NaturalParameters | None = None,
     max_passes: int = 100,
-    tolerance: float = 1e-5,
+    tolerance: float = 1e-4,
     rough: bool = False,
     report: Callable[[int, float], None] | None = None,
 ) -> Refined:
@@ -200,6 +201,9 @@ def refine(
        n l d for an iteration.
     2. The precisions move to the sum of the sites' precisions at these means, :math:`P + \sum_i W_{il}
        \phi_i\phi_i^\top`, which costs n l d². Where a full step lowers the bound, it is halved.
+
+    The search ends when a pass gains no more, or when the means gain no more and the variances of latents would stand
+    still.
 
     Parameters
     ----------
@@ -216,7 +220,7 @@ def refine(
     max_passes : int
         Largest number of passes.
     tolerance : float
-        Rise of the bound in a pass, in nats for each weight, that ends the search.
+        Rise of the bound in a pass, in nats for each weight, at which the search has converged.
     rough : bool
         Whether expectations are the rough ones of ``expected_derivatives``, which are enough to compare priors.
     report : callable, optional
@@ -237,6 +241,9 @@ def refine(
             posterior = GaussianPosterior(mean, posterior.root)
             bound = problem.bound(posterior, now)
             target, step = problem.sum_of_sites(mean, now), 1.0
+            if bound - before <= tolerance * mean.numel() and problem.hardly_moves(natural, target, now):
+                natural, reference, has_converged = target, posterior, True
+                break
             while step > _SMALLEST_STEP:
                 candidate = target if step == 1.0 else (1.0 - step) * natural + step * target
                 root = condition(prior, known + candidate).root
@@ -324,6 +331,15 @@ class _Problem:
                 precision[index] += moment
         linear = expected.slope + _times(precision, mean)
         return NaturalParameters(precision, linear, mean.new_zeros(n_latents))
+
+    def hardly_moves(self, natural: NaturalParameters, target: NaturalParameters, now: _Expectation) -> bool:
+        """Return whether the variances of all latents, given other sites, would change by less than ``_STILL``."""
+        before, after = (
+            1.0 / self.prior.variance + (self.known + part).precision.diagonal(dim1=-2, dim2=-1)
+            for part in (natural, target)
+        )
+        change = float((after / before).log().abs().max())
+        return change * max(float(variance.max()) for variance in now.variances) <= _STILL
 
     def climb(self, posterior: GaussianPosterior, now: _Expectation, tolerance: float) -> tuple[Tensor, _Expectation]:
         """Return better means with the same covariances, by Newton's method, and the expectations there."""
