@@ -37,8 +37,9 @@ _STEP = math.log(9.0)  # between prior variances that bracket the best
 _SECANTS = 2
 _NARROWEST, _WIDEST = 1e-6, 1e4  # prior variances of standardised features
 _PRIOR_SPREAD = 3.0  # standard deviation of the logarithm of the prior variance, around one
-_FEW_PRODUCTS = 5e7  # in a pass: of more, every so many rows stand for all when prior variances are compared
-_MOST_PRODUCTS = 1e11  # in a pass, beyond which "auto" does not refine
+_FEW_ROWS, _FEW_PER_FEATURE = 4000, 10  # of more, every so many rows stand for all when prior variances are compared
+_REFINEMENT = 8  # times more rows in each step from these to all
+_MOST_PRODUCTS = 2e10  # in a pass, beyond which "auto" does not refine
 _BLOCK_PASSES = 10  # over a block of a stream
 _LEAD = 3.0  # nats of all rows together
 
@@ -134,19 +135,21 @@ def refined_sites(
     square = matched.temperature**2
     table = table._replace(mean=table.mean / matched.temperature, variance=table.variance * matched.dispersion / square)
     start = natural_parameters(statistics, table)
-    n_products = rows.features.numel() * start.linear.numel()
-    some = _every(rows, math.ceil(n_products / _FEW_PRODUCTS))
+    step = max(1, len(rows.labels) // max(_FEW_ROWS, _FEW_PER_FEATURE * rows.features.shape[1]))
 
-    def fit(prior_variance: Tensor, start: NaturalParameters, *, rough: bool) -> Refined:
+    def fit(step: int, prior_variance: Tensor, start: NaturalParameters) -> Refined:
         prior = GaussianPrior.centred(prior_variance, n_latents=likelihood.n_latents)
-        if rough:
-            return refine(prior, [some], likelihood, start, max_passes=max_passes, tolerance=1e-3, rough=True)
-        return refine(prior, [rows], likelihood, start, max_passes=max_passes)
+        some = [_every(rows, step)]
+        return refine(prior, some, likelihood, start, max_passes=max_passes, tolerance=1e-3, rough=True)
 
     variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
     if options.chooses_prior:
-        variance, start = _best_prior_variance(partial(fit, rough=True), variance, start, options, report)
-    refined = fit(variance, start, rough=False)
+        variance, start = _best_prior_variance(partial(fit, step), variance, start, options, report)
+    while step > 1:  # from some rows to all
+        step = math.ceil(step / _REFINEMENT)
+        start = fit(step, variance, start).natural if step > 1 else start
+    prior = GaussianPrior.centred(variance, n_latents=likelihood.n_latents)
+    refined = refine(prior, [rows], likelihood, start, max_passes=max_passes)
     at = refined.posterior if refined.reference is None else refined.reference
     choice = _judged(matched, variance, refined.posterior, at, judges, likelihood, options)
     if report is not None:

@@ -20,6 +20,7 @@ References
 .. [2] M. E. Khan, W. Lin, "Conjugate-computation variational inference", AISTATS 2017.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -36,11 +37,12 @@ from gaussify.posterior._gaussian import GaussianPosterior, GaussianPrior, Natur
 _ELEMENTS = 1 << 17  # numbers of features that a thread works on, so that they stay in the cache
 _SMALLEST_STEP = 1e-3  # below it, rounding decides whether the bound rises
 _NEWTON_STEPS = 5  # of the means, for each update of the covariances
-_STILL = 1e-3  # change of a latent's variance that is too small to matter
+_STILL = 1e-2  # change of a latent's variance that is too small to matter
 _MOST_LEVERAGE = 0.999
 _ENOUGH = 0.05  # share of the largest rise, under which the covariances matter more
 _ROW_STEPS = 3
-_CG_STEPS, _CG_TOLERANCE = 20, 0.1
+_CG_STEPS, _CG_TOLERANCE = 30, 0.03
+_SQUARED_CG_TOLERANCE = 1e-3  # share of a Newton step's gain that is left after it
 _ROUNDING = 1e-10  # relative error of the bound
 
 
@@ -202,7 +204,7 @@ def refine(
     2. The precisions move to the sum of the sites' precisions at these means, :math:`P + \sum_i W_{il}
        \phi_i\phi_i^\top`, which costs n l d². Where a full step lowers the bound, it is halved.
 
-    The search ends when a pass gains no more, or when the means gain no more and the variances of latents would stand
+    The search ends when a pass gains no more, or when the means are the best and the variances of latents would stand
     still.
 
     Parameters
@@ -237,11 +239,11 @@ def refine(
         while n_passes < max_passes and not has_converged:
             n_passes += 1
             before = bound
-            mean, now = problem.climb(posterior, now, tolerance)
+            mean, now, is_top = problem.climb(posterior, now, tolerance * start.linear.numel())
             posterior = GaussianPosterior(mean, posterior.root)
             bound = problem.bound(posterior, now)
             target, step = problem.sum_of_sites(mean, now), 1.0
-            if bound - before <= tolerance * mean.numel() and problem.hardly_moves(natural, target, now):
+            if is_top and problem.hardly_moves(natural, target, now):
                 natural, reference, has_converged = target, posterior, True
                 break
             while step > _SMALLEST_STEP:
@@ -341,10 +343,17 @@ class _Problem:
         change = float((after / before).log().abs().max())
         return change * max(float(variance.max()) for variance in now.variances) <= _STILL
 
-    def climb(self, posterior: GaussianPosterior, now: _Expectation, tolerance: float) -> tuple[Tensor, _Expectation]:
-        """Return better means with the same covariances, by Newton's method, and the expectations there."""
+    def climb(
+        self, posterior: GaussianPosterior, now: _Expectation, tolerance: float
+    ) -> tuple[Tensor, _Expectation, bool]:
+        """Return better means with the same covariances, the expectations there, and whether these are the best means.
+
+        This is Newton's method. It stops early where the gain becomes small beside the largest, as then the
+        covariances matter more.
+        """
         mean = posterior.mean if now.coupling[0] is None else self._centred(posterior.mean)
         value, rise = self._objective(mean, now), 0.0
+        left = math.inf
         for _ in range(_NEWTON_STEPS):
             gradient = now.slope + self.pull(mean)
             direction = self._solve(gradient, posterior.root, now)
@@ -356,12 +365,14 @@ class _Problem:
                     break
                 step *= 0.5
             else:
+                left = decrement
                 break
             mean, now, value = mean + step * direction, there, new_value
-            if decrement < max(tolerance * mean.numel(), _ENOUGH * rise):
+            left = _SQUARED_CG_TOLERANCE * decrement if step == 1.0 else decrement
+            if left < tolerance or decrement < _ENOUGH * rise:
                 break
             rise = max(rise, decrement)
-        return mean, now
+        return mean, now, left <= tolerance
 
     def _centred(self, mean: Tensor) -> Tensor:
         """Return the means less what all latents have in common, to which a softmax is blind but the prior is not.
