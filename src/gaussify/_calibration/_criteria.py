@@ -32,11 +32,41 @@ class LabelledRows(NamedTuple):
     features: Float[Tensor, "n d"]
     labels: Int[Tensor, " n"]
     weight: Float[Tensor, " n"]
+    """Weight of each row in the criterion."""
+    learnt: Float[Tensor, " n"] | None = None
+    """Weight with which the model has learnt each row, if it is another one."""
 
     @property
     def share(self) -> Float[Tensor, " n"]:
         """The weights, scaled to sum to one."""
         return self.weight / self.weight.sum()
+
+    @property
+    def weight_learnt(self) -> Float[Tensor, " n"]:
+        """The weight with which the model has learnt each row."""
+        return self.weight if self.learnt is None else self.learnt
+
+    def first(self, n: int) -> "LabelledRows":
+        """Return the first n rows; each class weighs as much, relative to the others, as in all rows."""
+        if n >= len(self.labels):
+            return self
+        totals = torch.bincount(self.labels, self.weight)
+        rows = LabelledRows(self.features[:n], self.labels[:n], self.weight[:n], self.weight_learnt[:n])
+        return rows.weighed(totals)
+
+    def weighed(self, totals: Float[Tensor, " c"]) -> "LabelledRows":
+        """Return the rows with weights that add up to ``totals`` in each class, up to a common factor.
+
+        The common factor leaves the weights of one class as they are and reduces no weight. So rows that stand for
+        themselves alone, as do all rows of a rare class, keep their weights.
+        """
+        own = torch.bincount(self.labels, self.weight, minlength=len(totals))
+        stands = (own > 0.0) & (totals > 0.0)
+        if not stands.any():
+            return self
+        factor = torch.where(stands, totals / own, torch.inf)
+        factor = torch.where(stands, factor / factor.min(), 1.0)
+        return self._replace(weight=self.weight * factor[self.labels], learnt=self.weight_learnt)
 
 
 def best_temperature(

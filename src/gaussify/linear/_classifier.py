@@ -117,7 +117,9 @@ class BayesianLogisticRegression(StreamingClassifier):
         given all others, in closed form, or the paper's log-likelihood of the training rows.
     reservoir_size : int
         Number of rows kept to compute the criterion. They are a sample that does not depend on the order of the rows,
-        and they are saved and merged with the model. With 0, ``"auto"`` means ``"variational"``, 0.1, 1 and 1.
+        and they are saved and merged with the model. Classes are cut to equal numbers, so that rows of rare classes
+        stay, and a row weighs as much as the rows it stands for. With 0, ``"auto"`` means ``"variational"``, 0.1, 1 and
+        1.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
         Method that turns latents into probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     random_state : int
@@ -573,7 +575,9 @@ class BayesianLogisticRegression(StreamingClassifier):
         some = slice(most_rows(len(self.classes_)))
         labels, weight = torch.from_numpy(kept.labels[some]), torch.from_numpy(kept.weight[some])
         rows = LabelledRows(torch.from_numpy(self._features(kept.features[some])), labels, weight)
-        return rows if is_usable(rows) else None
+        if not is_usable(rows):
+            return None
+        return rows.weighed(self._accumulator.statistics.count)  # more rows of frequent classes were left out
 
     def _options(self) -> Options:
         given, statistics = self._given, self._accumulator.statistics

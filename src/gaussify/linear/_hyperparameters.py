@@ -77,7 +77,7 @@ def choose_hyperparameters(
         method = label.methods(options.n_classes)[0]
         alpha_eps = as_alpha(FIRST_ALPHA) if label.alpha_eps is None else label.alpha_eps
         return _with_prior(statistics, None, options, method, alpha_eps, rough=False)
-    few = LabelledRows(*(part[:_ROWS_FOR_ALPHA] for part in rows))
+    few = rows.first(_ROWS_FOR_ALPHA)
 
     def complete(method: LikelihoodMethod, alpha_eps: Float[Tensor, "*c"], *, rough: bool) -> Choice:
         some = few if rough else rows
@@ -159,7 +159,7 @@ def _latents(
     if criterion is Criterion.TRAINING:
         return fitted, fitted
     targets = PseudoTargets(table.mean[rows.labels], table.variance[rows.labels])
-    return fitted, leave_one_out(*fitted, targets, rows.weight)
+    return fitted, leave_one_out(*fitted, targets, rows.weight_learnt)
 
 
 def _prior_variance(
