@@ -85,7 +85,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     alpha_eps : float, one per class, or "auto"
         Small count that every class has before a label is seen (the concentration of its prior), at least 1e-8. It
         keeps targets finite and sets how certain one label is. ``"auto"`` moves from 0.1 along a grid from 0.001 to 1
-        while ``criterion`` improves.
+        while ``criterion`` improves; with leave-one-out, a log-normal prior around 0.1 counts as about one row.
     temperature : float or "auto"
         Divisor of the latents. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model. With ``"auto"``, an
         intercept and ``criterion="leave-one-out"``, each latent also gets an offset, which corrects the probabilities

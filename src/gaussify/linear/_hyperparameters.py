@@ -17,6 +17,7 @@ from gaussify._calibration import (
     best_calibration,
     best_temperature,
     choose,
+    log_prior_of_alpha,
     mean_nll,
     with_temperature,
 )
@@ -65,8 +66,9 @@ def choose_hyperparameters(
 ) -> Choice:
     """Return the best choice, from the statistics and, for all but the prior variance, from a few rows.
 
-    Each attempt takes the prior variance of largest evidence. Without rows, the label parameters that are not given are
-    the first method, 0.1 and 1, there are no offsets, and the dispersion is 1.
+    Each attempt takes the prior variance of largest evidence. Leave-one-out says little where rows are fewer than
+    features, and prefers ever smaller alpha_eps there. So alpha_eps has a prior, worth about one row. Without rows, the
+    label parameters that are not given are the first method, 0.1 and 1, there are no offsets, and the dispersion is 1.
 
     Parameters
     ----------
@@ -92,7 +94,13 @@ def choose_hyperparameters(
             return _with_dispersion(statistics, some, options, method, alpha_eps, rough=rough)
         return _with_prior(statistics, some, options, method, alpha_eps, rough=rough)
 
-    return choose(label, options.n_classes, complete, report=report)
+    has_prior = label.alpha_eps is None and label.criterion is Criterion.LEAVE_ONE_OUT
+    prior_weight = 1.0 / float(rows.weight.sum()) if has_prior else 0.0
+
+    def log_prior(alpha_eps: Float[Tensor, "*c"]) -> float:
+        return prior_weight * float(log_prior_of_alpha(alpha_eps.log()))
+
+    return choose(label, options.n_classes, complete, log_prior=log_prior, report=report)
 
 
 def _with_prior(
