@@ -141,7 +141,7 @@ def make_rare_class(
     ((10000, 3), 0.03)
     >>> X, y = make_rare_class(50_000, prevalence=0.001, random_state=0)
     >>> int(y.sum())
-    50
+    54
     """
     n = check_count(n, name="n", owner="make_rare_class")
     if not 0.0 < prevalence < 1.0:
