@@ -70,6 +70,7 @@ bench: $(STAMP)  ## speed and accuracy against the alternatives, as ratios in on
 	$(BIN)/gaussify reproduce probabilities --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce updates --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce loss-speed --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce refine-speed --preset laptop --out results --fresh
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps $(PEERS)  # without a torchvision that may not fit
 	$(BIN)/gaussify reproduce last-layer --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce active-speed --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next
@@ -80,6 +81,9 @@ results: $(STAMP)  ## the committed tables and figures under results/
 	$(BIN)/gaussify reproduce digits --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce digits-stream --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce drift --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce rare-classes --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce linear-tables --preset laptop --out results --fresh  # reads GAUSSIFY_DATA
+	$(BIN)/gaussify reproduce noise-free --preset laptop --out results --fresh
 	$(BIN)/gaussify reproduce gpc-landscape --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next
 	$(BIN)/gaussify reproduce gpc-uci --preset laptop --out results --fresh  # hours
 	$(BIN)/gaussify reproduce streaming-toy --preset laptop --out results --fresh

@@ -12,9 +12,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing import assert_close
 
 from gaussify.exceptions import InvalidArgumentError
-from gaussify.likelihoods import LikelihoodMethod
-from gaussify.nn._gaussians import LabelGaussians
-from gaussify.nn._squares import LabelTable
 from gaussify.nn.functional import matched_binary_cross_entropy_with_logits, matched_cross_entropy
 from sampled import each_value, pairs_first
 
@@ -205,13 +202,6 @@ def test_threads_use_a_loss_within_and_outside_of_a_transform(kind, transform):
         others: list[tuple[Tensor, Tensor]] = []
         transform(both)(logits)
     assert_close(others[0], with_gradient(lambda f: loss(f, y), logits), **EXACT)
-
-
-def test_batches_of_all_sizes_share_tables():
-    gaussians = LabelGaussians.of(LikelihoodMethod.LAPLACE, 0.1, 4)
-    one, many = (LabelTable.of(gaussians, 4, torch.float32, reduction="sum", n_rows=n) for n in (1, 100))
-    assert many.root is one.root
-    assert many.target is one.target
 
 
 @each_value(kind=KINDS, form=["mean", "weighted rows"])

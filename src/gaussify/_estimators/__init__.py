@@ -30,10 +30,11 @@ from gaussify._estimators._streaming import (
     check_other_model,
     unchanged_on_error,
 )
-from gaussify._estimators._weight_space import WeightFeatures, WeightSpace
+from gaussify._estimators._weight_space import ClassTargets, WeightFeatures, WeightSpace
 
 __all__ = [
     "CheckedClassifier",
+    "ClassTargets",
     "DistinctRows",
     "Floats",
     "Indices",

@@ -73,7 +73,9 @@ class CheckedClassifier(ClassifierMixin, BaseEstimator):
                 del self.classes_
             self._begin(X.shape[1])
             self._admit(classes)
-            self._learn(X, self._index(y), sample_weight)
+            index = self._index(y)
+            self._learn(X, index, sample_weight)
+            self._complete_fit(X, index, sample_weight)
         return self
 
     def predict_proba(self, X: ArrayInput) -> Floats:
@@ -87,6 +89,9 @@ class CheckedClassifier(ClassifierMixin, BaseEstimator):
         """Return the most probable class of each row, (n,)."""
         best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
+
+    def _complete_fit(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+        """Do what ``fit`` does after learning the rows, while they are at hand."""
 
     def set_params(self: Fitted, **params: Any) -> Fitted:
         """Change parameters, or none of them if one is unknown."""

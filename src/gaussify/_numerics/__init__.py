@@ -9,6 +9,8 @@ from gaussify._numerics._cover import cover
 from gaussify._numerics._gram import add_moments_, suits_numpy
 from gaussify._numerics._logistic_normal import (
     expected_sigmoid,
+    sigmoid_moments,
+    sigmoid_moments_row,
     sigmoid_pair,
     softplus_moment,
     softplus_moments,
@@ -17,9 +19,10 @@ from gaussify._numerics._memory import large_zeros
 from gaussify._numerics._softmax_normal import (
     expected_logsumexp,
     expected_softmax,
+    softmax_moments,
     softmax_uncertainty,
 )
-from gaussify._numerics._softmax_normal_row import expected_softmax_row
+from gaussify._numerics._softmax_normal_row import expected_softmax_row, softmax_moments_row
 from gaussify._numerics._special import first_order, trigamma
 from gaussify._numerics._threads import Map, product, solve_lower, worker_threads
 
@@ -35,7 +38,11 @@ __all__ = [
     "large_zeros",
     "noting_jitter",
     "product",
+    "sigmoid_moments",
+    "sigmoid_moments_row",
     "sigmoid_pair",
+    "softmax_moments",
+    "softmax_moments_row",
     "softmax_uncertainty",
     "softplus_moment",
     "softplus_moments",

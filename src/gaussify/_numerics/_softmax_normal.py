@@ -58,6 +58,9 @@ from gaussify._numerics._special import is_constant
 
 _ELEMENTS = 1 << 17  # most rows x nodes x classes at a time, so that they stay in the cache
 _PLACED = 8  # nodes are placed for so many times more rows together
+_EXPANDED = 0.03  # variance below which an expansion is accurate to 1e-4, a thousandth of the standard deviation
+_SAMPLES, _MOST_SAMPLED = 64, 24  # quasi-random points, and the largest number of classes that they cover
+_MOST_SPREAD = 4.0  # variance up to which they do: steps of wider latents would fall between points
 _FEW_ROWS, _FEW_NUMBERS = 8, 1 << 10  # up to these sizes, a loop over rows in NumPy is faster than the batch
 
 
@@ -98,6 +101,42 @@ def expected_logsumexp(mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"
     return _ExpectedLogsumexp.apply(mean, variance)
 
 
+def softmax_moments(
+    mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"], *, rough: bool = False
+) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, " n"]]:
+    r"""Return :math:`\mathbb{E}[p_k]`, :math:`\mathbb{E}[p_k(1 - p_k)]` and the expected log-sum-exp, without a graph.
+
+    Rows of variances under 0.03 are expanded to first order in the variances, which is ten times faster and accurate
+    to 1e-4. With :math:`S = \sum_j v_j p_j(1 - 2p_j)`, where p is the softmax of the means,
+
+    .. math::
+        \mathbb{E}[\log\textstyle\sum_j e^{f_j}] \approx \log\sum_j e^{m_j} + \tfrac12\sum_j v_j p_j(1 - p_j), \qquad
+        \mathbb{E}[p_k] \approx p_k + \tfrac12 p_k\big(v_k(1 - 2p_k) - S\big),
+
+    and the slope is the derivative of the latter by :math:`m_k`. With ``rough``, rows of variances up to 4 are
+    averages over 64 quasi-random points, which is five times faster than quadrature and accurate to 1e-2.
+
+    Examples
+    --------
+    >>> softmax_moments(torch.zeros(1, 3), torch.ones(1, 3))
+    (tensor([[0.3333, 0.3333, 0.3333]]), tensor([[0.1728, 0.1728, 0.1728]]), tensor([1.3900]))
+    """
+    mean, variance = mean.detach(), variance.detach()
+    widest, by_sampling = variance.amax(-1), rough and 2 < mean.shape[-1] <= _MOST_SAMPLED
+    limits = [(_EXPANDED, _expanded_moments), (_MOST_SPREAD if by_sampling else 0.0, _sampled_moments)]
+    moments = torch.empty_like(mean), torch.empty_like(mean), torch.empty_like(widest)
+    left = torch.ones_like(widest, dtype=torch.bool)
+    for limit, rule in (*limits, (math.inf, _all_moments)):
+        rows = left & (widest < limit)
+        if bool(rows.all()):
+            return rule(mean, variance)
+        if bool(rows.any()):
+            for moment, own in zip(moments, rule(mean[rows], variance[rows]), strict=True):
+                moment[rows] = own
+        left &= ~rows
+    return moments
+
+
 def softmax_uncertainty(
     mean: Float[Tensor, "n c"], variance: Float[Tensor, "n c"]
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"], Float[Tensor, " n"]]:
@@ -135,6 +174,41 @@ def _all_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor
     spread = _delta_method(probs, variance)
     better = _is_small(variance.amax(-1, keepdim=True), spread)
     return probs, torch.where(better, probs * (1.0 - probs) - spread, slope), mean.amax(-1) + above_top[:, 0]
+
+
+def _expanded_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what ``softmax_moments`` does, to first order in the variances."""
+    p = torch.softmax(mean, -1)
+    q, vp = p * (1.0 - p), variance * p
+    lift = variance * (1.0 - 2.0 * p) - (vp * (1.0 - 2.0 * p)).sum(-1, keepdim=True)
+    # derivative of lift_k by m_k
+    lift_slope = p * (vp * (1.0 - 4.0 * p)).sum(-1, keepdim=True) - 2.0 * variance * q - vp * (1.0 - 4.0 * p)
+    logsumexp = torch.logsumexp(mean, -1) + 0.5 * (variance * q).sum(-1)
+    return p * (1.0 + 0.5 * lift), q * (1.0 + 0.5 * lift) + 0.5 * p * lift_slope, logsumexp
+
+
+def _sampled_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Return what ``softmax_moments`` does, as averages over quasi-random points z.
+
+    The slope is :math:`\mathbb{E}[p_k z_k] / \sqrt{v_k}` by Stein's lemma. So it is a derivative of the very average
+    that stands for the log-sum-exp, and finds the steps of wide latents, which lie between points.
+    """
+    points, scale = _normal_points(mean.shape[-1], mean.device, mean.dtype), variance.sqrt()
+    latents = torch.addcmul(mean[:, None], scale[:, None], points)  # (n, s, c)
+    logsumexp = torch.logsumexp(latents, -1)
+    p = latents.sub_(logsumexp[..., None]).exp_()
+    slope = torch.einsum("nsc,sc->nc", p, points) / (_SAMPLES * scale.clamp_min(torch.finfo(mean.dtype).tiny))
+    return p.mean(1), slope, logsumexp.mean(1)
+
+
+@lru_cache
+def _normal_points(n_classes: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return quasi-random points (s, c), in pairs of opposite ones, with the covariance of the standard normal."""
+    engine = torch.quasirandom.SobolEngine(n_classes, scramble=True, seed=0)
+    half = torch.special.ndtri(engine.draw(_SAMPLES // 2, dtype=torch.float64).clamp(1e-6, 1.0 - 1e-6))
+    points = torch.cat([half, -half])
+    factor = torch.linalg.cholesky(points.mT @ points / _SAMPLES)
+    return torch.linalg.solve_triangular(factor, points.mT, upper=False).mT.contiguous().to(device, dtype)
 
 
 def _is_small(largest_variance: Tensor, value: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 
 from gaussify._numerics._gumbel_normal import CELL, CELLS, LOW, ROWS, table
-from gaussify._numerics._logistic_normal import expected_sigmoid
+from gaussify._numerics._logistic_normal import expected_sigmoid, sigmoid_moments_row
 from gaussify._numerics._softmax_rule import (
     FARTHEST,
     FIRST,
@@ -49,6 +49,31 @@ def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarr
     if mean.size == 2:
         difference, total = float(mean[1] - mean[0]), float(variance[0] + variance[1])
         return np.array([expected_sigmoid(-difference, total), expected_sigmoid(difference, total)])
+    rate, weights = _rates(mean, variance)
+    probs = rate @ weights
+    return probs / probs.sum()  # which normalises the rule, too
+
+
+def softmax_moments_row(
+    mean: Float[np.ndarray, " c"], variance: Float[np.ndarray, " c"]
+) -> tuple[Float[np.ndarray, " c"], Float[np.ndarray, " c"]]:
+    r"""Return :math:`\mathbb{E}[p_k]` and :math:`\mathbb{E}[p_k(1 - p_k)]` of one row, as ``softmax_moments`` does.
+
+    Examples
+    --------
+    >>> [part.round(4) for part in softmax_moments_row(np.zeros(3), np.ones(3))]
+    [array([0.3333, 0.3333, 0.3333]), array([0.1728, 0.1728, 0.1728])]
+    """
+    if mean.size == 2:
+        p, slope = sigmoid_moments_row(float(mean[1] - mean[0]), float(variance[0] + variance[1]))
+        return np.array([1.0 - p, p]), np.array([slope, slope])
+    rate, weights = _rates(mean, variance)
+    weights = weights / (rate @ weights).sum()
+    return rate @ weights, (rate * (rate.sum(0) - rate)) @ weights
+
+
+def _rates(mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rates r_j at the nodes, (c, g), and the weights of the rule times W, (g,), up to a factor."""
     top, widest = mean.max(), variance.max()
     mean, scale = np.maximum(mean, top - FARTHEST[torch.float64]) - top, np.sqrt(variance)
     if widest < SLENDER_LIMIT**2:
@@ -65,12 +90,12 @@ def expected_softmax_row(mean: Float[np.ndarray, " c"], variance: Float[np.ndarr
     hazard = np.exp(-value)  # (c, g), -log F_j
     weights = weights * np.exp(-hazard.sum(0))
     slope *= hazard
-    probs = (slope @ weights) * latents.per_cell[:, 0]
-    return probs / probs.sum()  # which normalises the rule, too
+    slope *= latents.per_cell
+    return slope, weights
 
 
-def _slender_row(mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return the probabilities by the Laguerre-Hermite rule."""
+def _slender_row(mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rates and weights of the Laguerre-Hermite rule, whose nodes are :math:`e^{-z}`."""
     w, weights = laguerre(SLENDER.size)
     x, shares = hermite(SLENDER.order)
     a = np.exp(mean[:, None] + scale[:, None] * x)  # (c, h)
@@ -79,8 +104,8 @@ def _slender_row(mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
     cdf = shares.dot(decay)  # (c, g)
     rate = np.matmul((a * shares)[:, None, :], decay)[:, 0]
     rate /= cdf
-    probs = rate.dot(weights * cdf.prod(0))
-    return probs / probs.sum()
+    rate *= w
+    return rate, weights * cdf.prod(0) / w
 
 
 class _Latents(NamedTuple):

@@ -24,6 +24,7 @@ from gaussify._calibration import (
     unpack_choice,
 )
 from gaussify._estimators import (
+    ClassTargets,
     Floats,
     Indices,
     StreamingClassifier,
@@ -310,7 +311,7 @@ class GPClassifier(StreamingClassifier):
         return WeightSpace(
             features=features,
             posterior=RowPosterior((posterior.mean / T).numpy(), (posterior.root / T).numpy()),
-            targets=list(zip(mean.numpy(), variance.numpy(), strict=True)),
+            target=ClassTargets(mean.numpy(), variance.numpy()),
             likelihood=fitted.likelihood,
             predictive=self._given.label.predictive,
             origin=self._origin(),

@@ -5,7 +5,7 @@ Read ``_softmax.py`` first, the likelihood of most models. ``_class_likelihood.p
 """
 
 from gaussify.likelihoods._base import BETA_METHODS
-from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty
+from gaussify.likelihoods._class_likelihood import ClassLikelihood, ExpectedLogProb, ProbabilityUncertainty
 from gaussify.likelihoods._count import BinomialLikelihood, PoissonLikelihood
 from gaussify.likelihoods._logistic import LogisticLikelihood
 from gaussify.likelihoods._predictive import PredictiveMethod, PredictiveName
@@ -16,6 +16,7 @@ __all__ = [
     "BETA_METHODS",
     "BinomialLikelihood",
     "ClassLikelihood",
+    "ExpectedLogProb",
     "LatentVariances",
     "LikelihoodMethod",
     "LikelihoodMethodName",

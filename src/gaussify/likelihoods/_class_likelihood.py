@@ -45,6 +45,32 @@ class ProbabilityUncertainty(NamedTuple):
     """The difference, the mutual information of label and latents (BALD): the part that more data could remove."""
 
 
+class ExpectedLogProb(NamedTuple):
+    r"""Expectation E of the log-probability of labels under Gaussian latents, and its derivatives.
+
+    By the identities of Bonnet and Price, they are the expected gradient and the expected curvature of the
+    log-probability itself.
+
+    Examples
+    --------
+    >>> from gaussify import LogisticLikelihood
+    >>> expected = LogisticLikelihood().expected_derivatives([[0.0]], [[0.0]], [1])
+    >>> [round(float(part), 4) for part in expected[:3]]
+    [-0.6931, 0.5, 0.25]
+    """
+
+    value: Float[Tensor, " n"]
+    gradient: Float[Tensor, "n l"]
+    """Derivative of E by the mean of each latent."""
+    curvature: Float[Tensor, "n l"]
+    """Minus twice the derivative of E by the variance of each latent; never negative."""
+    coupling: Float[Tensor, "n l"] | None = None
+    r"""Vectors h for which :math:`\mathrm{diag}(h \sum_l h_l) - hh^\top` is about the whole curvature matrix.
+
+    None for a single latent, which couples with nothing.
+    """
+
+
 class ClassLikelihood(Likelihood):
     """Labels of ``n_classes`` classes as Gaussian observations of ``n_latents`` latents.
 
@@ -72,6 +98,18 @@ class ClassLikelihood(Likelihood):
     @abstractmethod
     def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
         """Return the expectation of the exact log-probability of counts (n, c)."""
+
+    @abstractmethod
+    def _expected_moments(self, mean: Tensor, variance: Tensor, *, rough: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Return expectations for one label: its probabilities and slopes of the latents (n, l), and normaliser (n,).
+
+        A label of the class of latent l has the log-probability :math:`f_l` less the normaliser, whose expected first
+        and second derivatives by the latents are the other two.
+        """
+
+    @abstractmethod
+    def _regressors(self, counts: Tensor) -> Tensor:
+        """Return the part (n, l) of counts (n, c) by which the latents enter the log-probability linearly."""
 
     @abstractmethod
     def _probs(self, mean: Tensor, variance: Tensor, method: PredictiveMethod, n_samples: int, seed: int) -> Tensor:
@@ -121,6 +159,27 @@ class ClassLikelihood(Likelihood):
             mean, variance, self._counts(y, mean, "expected_log_prob", name="mean")
         )
 
+    def expected_derivatives(
+        self, mean: ArrayInput, variance: ArrayInput, y: ArrayInput, *, rough: bool = False
+    ) -> ExpectedLogProb:
+        r"""Return the expectation of ``log_prob`` under independent Gaussian latents, and its derivatives.
+
+        The log-probability of counts c is :math:`\sum_l c_l f_l - (\sum_k c_k) A(f)` with the log-normaliser A. So
+        the gradient is :math:`c_l - (\sum_k c_k)\,\mathbb{E}[\partial_l A]`, and the curvature
+        :math:`(\sum_k c_k)\,\mathbb{E}[\partial_l^2 A]`. They are computed by quadrature, without a graph. With
+        ``rough``, those of three classes and more are accurate to 1e-2 and take a fifth of the time.
+        """
+        mean, variance = self._latent_gaussian(mean, variance, "expected_derivatives")
+        counts = self._counts(y, mean, "expected_derivatives", name="mean")
+        own, total = self._regressors(counts), counts.sum(-1, keepdim=True)
+        probs, slope, normaliser = self._expected_moments(mean, variance, rough=rough)
+        value, slope = (own * mean).sum(-1) - total[:, 0] * normaliser, slope.clamp_min(0.0)
+        coupling = None
+        if self.n_latents > 1:  # with the trace of the expected curvature matrix
+            trace = (probs * (1.0 - probs)).sum(-1, keepdim=True).clamp_min(torch.finfo(probs.dtype).tiny)
+            coupling = (total * slope.sum(-1, keepdim=True) / trace).sqrt() * probs
+        return ExpectedLogProb(value, own - total * probs, total * slope, coupling)
+
     @no_type_check
     def predict_proba(
         self,
@@ -158,6 +217,16 @@ class ClassLikelihood(Likelihood):
     @abstractmethod
     def row_probs(self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]) -> Float[np.ndarray, " c"]:
         """Return ``predict_proba`` of one row by quadrature, in NumPy and without checks, as streams need it."""
+
+    @abstractmethod
+    def row_moments(
+        self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]
+    ) -> tuple[Float[np.ndarray, " l"], Float[np.ndarray, " l"]]:
+        """Return the expected probabilities of the latents' classes and their slopes for one row, without checks.
+
+        For a label, ``expected_derivatives`` has the difference from these probabilities as gradient, and these slopes
+        as curvature.
+        """
 
     def _encode_counts(self, counts: Tensor, dtype: torch.dtype) -> PseudoTargets:
         if self.method is LikelihoodMethod.GAUSS:

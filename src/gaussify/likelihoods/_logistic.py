@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import Beta
 from torch.nn.functional import logsigmoid
 
-from gaussify._numerics import expected_sigmoid, softplus_moment
+from gaussify._numerics import expected_sigmoid, sigmoid_moments, sigmoid_moments_row, softplus_moment
 from gaussify._typing import no_type_check
 from gaussify._validation import ArrayInput
 from gaussify.likelihoods._base import BETA_METHODS
@@ -87,6 +87,12 @@ class LogisticLikelihood(ClassLikelihood):
         latent, spread = mean.item(), variance.item()
         return np.array([expected_sigmoid(-latent, spread), expected_sigmoid(latent, spread)])
 
+    def row_moments(
+        self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]
+    ) -> tuple[Float[np.ndarray, " l"], Float[np.ndarray, " l"]]:
+        probability, slope = sigmoid_moments_row(mean.item(), variance.item())
+        return np.array([probability]), np.array([slope])
+
     def _probs(self, mean: Tensor, variance: Tensor, method: PredictiveMethod, n_samples: int, seed: int) -> Tensor:
         return logistic_probs(mean, variance, method, n_samples, seed)
 
@@ -106,3 +112,10 @@ class LogisticLikelihood(ClassLikelihood):
     def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
         r"""Return :math:`c_1 m - (c_0 + c_1)\,\mathbb{E}\,\zeta(f)`."""
         return counts[:, 1] * mean[:, 0] - counts.sum(-1) * softplus_moment(0, mean, variance)[:, 0]
+
+    def _expected_moments(self, mean: Tensor, variance: Tensor, *, rough: bool) -> tuple[Tensor, Tensor, Tensor]:
+        probs, slope, normaliser = sigmoid_moments(mean, variance)
+        return probs, slope, normaliser[:, 0]
+
+    def _regressors(self, counts: Tensor) -> Tensor:
+        return counts[:, 1:]

@@ -6,7 +6,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Dirichlet
 
-from gaussify._numerics import expected_logsumexp, expected_softmax_row, softmax_uncertainty
+from gaussify._numerics import (
+    expected_logsumexp,
+    expected_softmax_row,
+    softmax_moments,
+    softmax_moments_row,
+    softmax_uncertainty,
+)
 from gaussify._typing import no_type_check
 from gaussify._validation import ArrayInput, check_count
 from gaussify.likelihoods._class_likelihood import ClassLikelihood, ProbabilityUncertainty, entropy_split
@@ -79,6 +85,11 @@ class SoftmaxLikelihood(ClassLikelihood):
     def row_probs(self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]) -> Float[np.ndarray, " c"]:
         return expected_softmax_row(mean, variance)
 
+    def row_moments(
+        self, mean: Float[np.ndarray, " l"], variance: Float[np.ndarray, " l"]
+    ) -> tuple[Float[np.ndarray, " l"], Float[np.ndarray, " l"]]:
+        return softmax_moments_row(mean, variance)
+
     def _probs(self, mean: Tensor, variance: Tensor, method: PredictiveMethod, n_samples: int, seed: int) -> Tensor:
         return softmax_probs(mean, variance, method, n_samples, seed)
 
@@ -97,3 +108,9 @@ class SoftmaxLikelihood(ClassLikelihood):
     def _expected_log_prob_of_counts(self, mean: Tensor, variance: Tensor, counts: Tensor) -> Tensor:
         r"""Return :math:`\sum_k c_k m_k - \left(\sum_k c_k\right)\mathbb{E}\log\sum_j e^{f_j}`."""
         return (counts * mean).sum(-1) - counts.sum(-1) * expected_logsumexp(mean, variance)
+
+    def _expected_moments(self, mean: Tensor, variance: Tensor, *, rough: bool) -> tuple[Tensor, Tensor, Tensor]:
+        return softmax_moments(mean, variance, rough=rough)
+
+    def _regressors(self, counts: Tensor) -> Tensor:
+        return counts

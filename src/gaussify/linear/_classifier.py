@@ -44,14 +44,28 @@ from gaussify._typing import Vector, no_type_check
 from gaussify._validation import ArrayInput, check_count
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import ClassLikelihood, PredictiveMethod, PredictiveName
-from gaussify.linear._current import CurrentPosterior
+from gaussify.linear._current import FEW_ROWS, CurrentPosterior, RefinedPosterior
 from gaussify.linear._hyperparameters import Options, choose_hyperparameters, prior_shapes
-from gaussify.linear._model_file import pack_reservoir, unpack_reservoir
+from gaussify.linear._model_file import pack_refined, pack_reservoir, unpack_refined, unpack_reservoir
 from gaussify.linear._parameters import LinearParameters, checked_parameters
+from gaussify.linear._refinement import (
+    AUTO_PASSES,
+    RefinedSites,
+    RefineOption,
+    SiteSum,
+    chosen_again,
+    faded,
+    is_affordable,
+    is_better,
+    refined_sites,
+    with_block,
+    without_sites,
+)
 from gaussify.linear._reservoir import Reservoir
 from gaussify.posterior import (
     ClassStatistics,
     RowPosterior,
+    SiteRows,
     StatisticsAccumulator,
     latent,
     sample,
@@ -69,9 +83,10 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     Each label is a Gaussian observation of the logits (:class:`~gaussify.SoftmaxLikelihood`, or for two classes
     :class:`~gaussify.LogisticLikelihood`). So the posterior is that of least squares, a function of
-    :class:`~gaussify.posterior.ClassStatistics`. One ``fit``, ``partial_fit`` in any chunks and order, and merged
-    shards give the same model. (Where a parameter is ``"auto"`` and predictions were made on the way, call ``tune``
-    first.) Rows can be unlearnt, and ``set_params`` can change likelihood and prior after the data.
+    :class:`~gaussify.posterior.ClassStatistics`: the *matched* model. With ``refine=False``, one ``fit``,
+    ``partial_fit`` in any chunks and order, and merged shards give the same model. (Where a parameter is ``"auto"`` and
+    predictions were made on the way, call ``tune`` first.) Rows can be unlearnt, and ``set_params`` can change
+    likelihood and prior after the data. By default, ``fit`` then *refines* the posterior where that predicts better.
 
     Learning n rows costs n d², whatever the number of classes K. The first prediction after that costs K d³, or K d²
     after a few rows. Predicting n rows costs n K d². The model holds 2 K d² numbers, and at most as many again while it
@@ -123,6 +138,12 @@ class BayesianLogisticRegression(StreamingClassifier):
         and they are saved and merged with the model. Classes are cut to equal numbers, so that rows of rare classes
         stay, and a row weighs as much as the rows it stands for. With 0, ``"auto"`` means ``"variational"``, 0.1, 1 and
         1.
+    refine : {"auto", False} or int
+        Whether ``fit`` refines the matched posterior towards that of the class likelihood, by further passes of
+        weighted least squares over the rows. An integer is the largest number of passes for one prior variance.
+        ``"auto"`` refines where that raises the leave-one-out score. It keeps to the matched model where ``method``,
+        ``alpha_eps`` or ``dispersion`` are set, which shape matched labels alone, and where a pass would take minutes.
+        See the notes for what a refined model gives up.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
         Method that turns latents into probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     random_state : int
@@ -152,6 +173,21 @@ class BayesianLogisticRegression(StreamingClassifier):
         Statistics of all rows. With an intercept, the last feature is the constant.
     n_rows_seen_ : int
         Number of rows learnt so far.
+    refined_ : bool
+        Whether the refined posterior is in use.
+
+    Notes
+    -----
+    A matched label depends on the label alone. So classes that are rare, or probabilities near 0 and 1, bend the
+    logits, which calibration mends in part. A refined model replaces each row by a Gaussian factor (its *site*) with
+    the gradient and curvature that the class likelihood has at that row. Its posterior is the variational one. Sites
+    add up like matched labels, but depend on the posterior where they were made:
+
+    - After ``fit``, a row of ``partial_fit`` gets its site from the posterior before it, so order and blocks matter a
+      little. ``partial_fit`` from nothing learns matched labels with ``refine="auto"``, and refines with an integer.
+    - ``merge`` adds the sites of both models. It counts no row and no prior twice.
+    - ``unlearn`` takes out sites that ``fit`` made. Once other sites have joined them, it is refused.
+    - With a new class, the matched model takes over, as it knows what all rows say about that class.
 
     Examples
     --------
@@ -161,9 +197,10 @@ class BayesianLogisticRegression(StreamingClassifier):
     >>> model.score(X[1::2], y[1::2])
     0.97
     >>> mean, variance = model.predict_latent(X[:1])  # of the three logits
-    >>> more = BayesianLogisticRegression().fit(X[1::2], y[1::2])
-    >>> whole = BayesianLogisticRegression().fit(X, y)
-    >>> bool(np.allclose(model.merge(more).tune().predict_proba(X), whole.predict_proba(X)))
+    >>> half, other, whole = (BayesianLogisticRegression(refine=False) for _ in range(3))
+    >>> half.fit(X[::2], y[::2]).merge(other.fit(X[1::2], y[1::2])).tune()
+    BayesianLogisticRegression(refine=False)
+    >>> bool(np.allclose(half.predict_proba(X), whole.fit(X, y).predict_proba(X)))
     True
     """
 
@@ -179,6 +216,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     _choice: Choice | None  # None: to be chosen at the next prediction
     _n_rows_tuned: int
     _n_classes_tuned: int
+    _refined: RefinedSites | None  # None: the matched model is in use
     _posterior: CurrentPosterior | None  # valid as long as it belongs to the accumulator and the choice
 
     @no_type_check
@@ -197,6 +235,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         label_variance: float = 1.0,
         criterion: CriterionName = "leave-one-out",
         reservoir_size: int = 1000,
+        refine: RefineOption = "auto",
         predictive: PredictiveName = "quadrature",
         random_state: int = 0,
     ) -> None:
@@ -212,15 +251,9 @@ class BayesianLogisticRegression(StreamingClassifier):
         self.label_variance = label_variance
         self.criterion = criterion
         self.reservoir_size = reservoir_size
+        self.refine = refine
         self.predictive = predictive
         self.random_state = random_state
-
-    def fit(self: _Model, X: ArrayInput, y: ArrayInput, sample_weight: ArrayInput | None = None) -> _Model:
-        with unchanged_on_error(self):
-            super().fit(X, y, sample_weight)
-            self.tune()
-            self._current()
-        return self
 
     def __copy__(self: _Model) -> _Model:
         """Return a shallow copy without the posterior, which is updated in place."""
@@ -240,6 +273,8 @@ class BayesianLogisticRegression(StreamingClassifier):
             if hasattr(self, "classes_"):
                 self._given, self._choice = checked_parameters(self), None
                 self._given.label.check_number_of_classes(len(self.classes_), type(self).__name__)
+                if self._given.refine == 0:
+                    self._refined = None
         return self
 
     def tune(self: _Model, *, report: Callable[[float], None] | None = None) -> _Model:
@@ -258,7 +293,10 @@ class BayesianLogisticRegression(StreamingClassifier):
             )
         self._posterior = None  # another choice follows, and the posterior can be large
         rows = self._rows_for_choice() if self._given.by_rows else None
-        self._choice = choose_hyperparameters(self._accumulator.statistics, rows, self._options(), report)
+        options = self._options()
+        self._choice = choose_hyperparameters(self._accumulator.statistics, rows, options, report)
+        if self._refined is not None:
+            self._refined = chosen_again(self._refined, self._rows_for_choice(), self._choice, options)
         self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, int(self._is_seen.sum())
         return self
 
@@ -286,7 +324,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         return WeightSpace(
             features=self._weight_features,
             posterior=RowPosterior(mean.copy(), root.copy()),
-            targets=now.targets,
+            target=now.target,
             likelihood=now.likelihood,
             predictive=self._given.label.predictive,
             origin=self._origin(),
@@ -317,6 +355,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             self._has_forgotten |= other._has_forgotten
             self._is_seen = self._is_seen.copy()
             self._is_seen[places] |= other._is_seen
+            self._refined = self._merged_sites(other)
             self._choice = self._posterior = None  # the posterior of the rows before can be large
         return self
 
@@ -324,13 +363,18 @@ class BayesianLogisticRegression(StreamingClassifier):
         """Take out rows that were learnt before, as if they had never come.
 
         Their classes stay, and so do automatic choices until ``tune``. Rows that were never learnt are refused, as far
-        as the statistics show it.
+        as the statistics show it. A refined model takes out rows of its ``fit`` until it has learnt more rows.
         """
         check_is_fitted(self, "classes_")
         if self._has_forgotten:
             raise InvalidArgumentError(
                 "unlearn needs forgetting=1 from the first row on: how much of a row is left depends on how many came "
                 "after it."
+            )
+        if self._refined is not None and self._refined.reference is None:
+            raise InvalidArgumentError(
+                "unlearn of a refined model needs a fit without more rows after it, as later rows have sites that "
+                "cannot be made again. set_params(refine=False) goes back to the matched model, which unlearns any row."
             )
         with unchanged_on_error(self):
             X, y, sample_weight = self._check_rows(X, y, sample_weight, first=False)
@@ -340,6 +384,9 @@ class BayesianLogisticRegression(StreamingClassifier):
             if self._reservoir is not None:
                 self._reservoir = self._reservoir.copy()
                 self._reservoir.add(X, index, sample_weight, sign=-1.0)
+            if self._refined is not None:
+                rows = self._site_rows(X, index, sample_weight)
+                self._refined = without_sites(self._refined, rows, self._options())
             self._posterior = None  # that of the rows before can be large
             self.n_rows_seen_ = max(0, self.n_rows_seen_ - len(X))
         return self
@@ -358,6 +405,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         n_constants = self._accumulator.n_features - n_old  # they stay last
         kept, more = torch.arange(n_old), torch.arange(n_old + n_constants, n_features + n_constants)
         order = torch.cat([kept, more, torch.arange(n_old, n_old + n_constants)])
+        self._refined = None  # sites of wider rows would have to be widened too: the matched model takes over
         grown = self._accumulator.statistics.grow(n_features=len(order))
         self._accumulator = StatisticsAccumulator(
             ClassStatistics(grown.count, grown.feature_sum[:, order], grown.gram[:, order][:, :, order])
@@ -380,6 +428,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         """Return the contents of a model file, a dictionary for JSON and tensors; ``unpacked`` reads both."""
         check_is_fitted(self, "classes_")
         choice, reservoir = pack_choice(self._choice), pack_reservoir(self._reservoir)
+        refined = pack_refined(self._refined)
         config = {
             "params": {name: plain(value) for name, value in self.get_params().items()},
             **self._header(),
@@ -389,8 +438,10 @@ class BayesianLogisticRegression(StreamingClassifier):
             "n_classes_tuned": self._n_classes_tuned,
             "choice": choice.config,
             "reservoir": reservoir.config,
+            "refined": refined.config,
         }
-        return config, vars(self._accumulator.statistics) | choice.tensors | reservoir.tensors
+        statistics = vars(self._accumulator.statistics)
+        return config, statistics | choice.tensors | reservoir.tensors | refined.tensors
 
     @classmethod
     def load(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
@@ -421,6 +472,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._n_rows_tuned, self._n_classes_tuned = int(config["n_rows_tuned"]), int(config["n_classes_tuned"])
         self._choice = unpack_choice(config, tensors, len(classes), n_columns)
         self._reservoir = unpack_reservoir(config, tensors, classes)
+        self._refined = unpack_refined(config, tensors, len(classes), n_columns)
 
     @property
     def statistics_(self) -> ClassStatistics:
@@ -432,6 +484,11 @@ class BayesianLogisticRegression(StreamingClassifier):
         return self._current().likelihood
 
     @property
+    def refined_(self) -> bool:
+        check_is_fitted(self, "classes_")
+        return self._refined is not None
+
+    @property
     def method_(self) -> str:
         return str(self._tuned().method)
 
@@ -441,11 +498,11 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     @property
     def temperature_(self) -> float:
-        return self._tuned().temperature
+        return self._in_use().temperature
 
     @property
     def offset_(self) -> Floats:
-        choice, n_latents = self._tuned(), self.likelihood_.n_latents
+        choice, n_latents = self._in_use(), self.likelihood_.n_latents
         return np.zeros(n_latents) if choice.offset is None else choice.offset.numpy().copy()
 
     @property
@@ -454,11 +511,11 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     @property
     def prior_variance_(self) -> Floats:
-        return self._tuned().prior_variance[: self.n_features_in_].numpy().copy()
+        return self._in_use().prior_variance[: self.n_features_in_].numpy().copy()
 
     @property
     def score_(self) -> float | None:
-        return self._tuned().score
+        return self._in_use().score
 
     @property
     def coef_(self) -> Floats:
@@ -483,7 +540,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._reservoir = Reservoir(size, seed=seed, n_features=n_features) if size else None
         self.n_rows_seen_ = self._n_rows_tuned = self._n_classes_tuned = 0
         self._has_forgotten, self._is_seen = False, np.zeros(0, dtype=bool)
-        self._choice = self._posterior = None
+        self._choice = self._posterior = self._refined = None
 
     def _make_room(self, places: Indices, classes: NDArray) -> None:
         self._given.label.check_number_of_classes(len(classes), type(self).__name__)
@@ -493,12 +550,37 @@ class BayesianLogisticRegression(StreamingClassifier):
         if self._choice is not None and self._choice.offset is not None:
             offset = spread_offset(self._choice.offset, places, len(classes))
             self._choice = self._choice._replace(offset=offset)
+        self._refined = None  # sites say nothing about a class that was not known
         if self._reservoir is not None:
             self._reservoir = self._reservoir.copy()
             self._reservoir.set_classes(classes, places)
 
+    def _complete_fit(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+        self.tune()
+        given, options = self._given, self._options()
+        if given.refine != 0 and (given.refine is not None or given.may_refine):
+            rows, matched = self._site_rows(X, labels, sample_weight), self._tuned()
+            if given.refine is not None or is_affordable(rows, options):
+                judges = self._rows_for_choice()
+                refined = refined_sites(
+                    rows, judges, self._accumulator.statistics, matched, options, given.refine or AUTO_PASSES
+                )
+                n_judges = 1.0 if judges is None else float(judges.weight.sum())
+                if given.refine is not None or is_better(refined.choice, matched, n_judges):
+                    self._refined = refined
+        self._current()
+
+    def _site_rows(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> SiteRows:
+        weight = sample_weight
+        if self._given.forgetting != 1.0:
+            left = self._given.forgetting ** np.arange(len(X) - 1, -1, -1.0)
+            weight = left if weight is None else weight * left
+        of_rows = None if weight is None else torch.from_numpy(weight.copy())
+        return SiteRows(torch.from_numpy(self._features(X)), torch.from_numpy(labels), of_rows)
+
     def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
         # Work on copies, which an error or an interrupt drops.
+        refined = self._refined_with(X, labels, sample_weight)
         before, self._accumulator = self._accumulator, self._accumulator.copy()
         self._reservoir = None if self._reservoir is None else self._reservoir.copy()
         self._has_forgotten |= self._given.forgetting != 1.0
@@ -510,12 +592,39 @@ class BayesianLogisticRegression(StreamingClassifier):
             part = slice(start, start + n_rows)
             features, weight = self._features(X[part]), None if sample_weight is None else sample_weight[part]
             self._learn_block(X[part], features, labels[part], weight)
+        if refined is not None:
+            self._refined, self._posterior = refined
+            return
         follows = self._posterior is not None and self._posterior.belongs_to(before, self._choice)
         if follows and len(X) <= n_rows and self._given.forgetting == 1.0:
             assert self._posterior is not None
             self._posterior = self._posterior.after(self._accumulator, features, labels, sample_weight)
         else:
             self._posterior = None
+
+    def _refined_with(
+        self, X: Floats, labels: Indices, sample_weight: Floats | None
+    ) -> tuple[RefinedSites, RefinedPosterior | None] | None:
+        """Return the sites with those of more rows, and their posterior if it is at hand; None in the matched model."""
+        sites, given = self._refined, self._given
+        if sites is None:
+            return None
+        if given.forgetting == 1.0 and len(X) <= FEW_ROWS:
+            now = self._current()
+            assert isinstance(now, RefinedPosterior)
+            self._posterior = None  # it is updated in place
+            after = now.learn(self._features(X), labels, sample_weight)
+            return after.sites, after
+        if given.forgetting != 1.0:
+            sites = faded(sites, given.forgetting ** len(X))
+        return with_block(sites, self._site_rows(X, labels, sample_weight), self._options()), None
+
+    def _merged_sites(self, other: "BayesianLogisticRegression") -> RefinedSites | None:
+        """Return the sites of both models, or None unless both are refined and know the same classes."""
+        own, theirs = self._refined, other._refined
+        if own is None or theirs is None or not np.array_equal(self.classes_, other.classes_):
+            return None
+        return own._replace(total=SiteSum(own.total.natural + theirs.total.natural), reference=None)
 
     def _learn_block(self, X: Floats, features: Floats, labels: Indices, sample_weight: Floats | None) -> None:
         forgetting, age = self._given.forgetting, None
@@ -555,14 +664,23 @@ class BayesianLogisticRegression(StreamingClassifier):
 
     def _origin(self) -> tuple[object, ...]:
         fades = object() if self._given.forgetting != 1.0 else None  # each row changes the weight of all others
-        return self._tuned(), self.classes_, fades
+        return self._in_use(), self.classes_, fades
 
     def _current(self) -> CurrentPosterior:
-        choice = self._tuned()
-        if self._posterior is None or not self._posterior.belongs_to(self._accumulator, choice):
+        choice, refined, label = self._tuned(), self._refined, self._given.label
+        origin = (self._accumulator, choice) if refined is None else (refined,)
+        if self._posterior is None or not self._posterior.belongs_to(*origin):
             self._posterior = None  # first: it can be large
-            self._posterior = CurrentPosterior(self._accumulator, choice, self._given.label)
+            if refined is None:
+                self._posterior = CurrentPosterior(self._accumulator, choice, label)
+            else:
+                self._posterior = RefinedPosterior(refined, label, len(self.classes_))
         return self._posterior
+
+    def _in_use(self) -> Choice:
+        """Return the choice of the model in use: refined or matched."""
+        choice = self._tuned()
+        return choice if self._refined is None else self._refined.choice
 
     def _tuned(self) -> Choice:
         if not hasattr(self, "classes_"):

@@ -1,8 +1,11 @@
 """The posterior in use: computed from statistics and a choice, then kept up to date row by row."""
 
 import math
+import operator
 from typing import NamedTuple
 
+import numpy as np
+import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
@@ -10,17 +13,23 @@ from gaussify._calibration import Choice, LabelParameters
 from gaussify._estimators import Floats, Indices
 from gaussify.likelihoods import ClassLikelihood
 from gaussify.linear._hyperparameters import disperse
+from gaussify.linear._refinement import RefinedSites
 from gaussify.posterior import (
+    GaussianPosterior,
     GaussianPrior,
     RowLatent,
     RowPosterior,
+    Sites,
     StatisticsAccumulator,
     class_posterior,
+    condition,
     latent_of_row,
     observe_,
+    site_of_row,
 )
 
-_FEW_ROWS = 8  # to condition on more than these one by one costs more than a new factorisation
+FEW_ROWS = 8  # to condition on more than these one by one costs more than a new factorisation
+_LEAST_PRECISION = 1e-12  # of a site, as certain rows have none
 _MOST_UPDATES = 10_000  # after these, a new factorisation clears rounding errors away
 
 
@@ -55,7 +64,7 @@ class CurrentPosterior:
     """
 
     def __init__(self, accumulator: StatisticsAccumulator, choice: Choice, label: LabelParameters) -> None:
-        self._accumulator, self._choice = accumulator, choice
+        self._origin: tuple[object, ...] = (accumulator, choice)
         self.likelihood: ClassLikelihood = label.likelihood(accumulator.n_classes, choice.method, choice.alpha_eps)
         # Logits are latents divided by the temperature T. So targets are divided by it too, and variances by T².
         square = choice.temperature**2
@@ -71,9 +80,10 @@ class CurrentPosterior:
         self._n_waiting = self._n_updates = 0
         self._asked: tuple[bytes, RowLatent] | None = None  # the last row predicted, which is often learnt next
 
-    def belongs_to(self, accumulator: StatisticsAccumulator, choice: Choice | None) -> bool:
+    def belongs_to(self, *origin: object) -> bool:
         """Return whether this is the posterior of these very objects."""
-        return self._accumulator is accumulator and self._choice is choice and self._posterior is not None
+        is_same = len(origin) == len(self._origin) and all(map(operator.is_, origin, self._origin))
+        return is_same and self._posterior is not None
 
     def after(
         self, accumulator: StatisticsAccumulator, features: Floats, labels: Indices, weight: Floats | None
@@ -88,11 +98,11 @@ class CurrentPosterior:
             The rows. They are not learnt before someone asks, so this object is still valid if an error follows.
         """
         n_waiting = self._n_waiting + len(features)
-        if n_waiting > _FEW_ROWS or self._n_updates + n_waiting > _MOST_UPDATES:
+        if n_waiting > FEW_ROWS or self._n_updates + n_waiting > _MOST_UPDATES:
             return None
         twin = object.__new__(CurrentPosterior)
         twin.__dict__.update(self.__dict__)
-        twin._accumulator, twin._n_waiting = accumulator, n_waiting
+        twin._origin, twin._n_waiting = (accumulator, *self._origin[1:]), n_waiting
         twin._waiting = [*self._waiting, _Rows(features, labels, weight)]
         return twin
 
@@ -116,9 +126,81 @@ class CurrentPosterior:
         self._posterior, self._waiting, self._n_waiting = posterior, [], 0
         return posterior
 
+    def target(self, latents: RowLatent | None, label: int) -> tuple[Floats, Floats]:
+        """Return the mean and variance with which a row of a class observes its latents."""
+        del latents  # a matched label depends on the class alone
+        return self.targets[label]
+
     def row_probs(self, feature: Floats) -> Floats | None:
         """Return the probabilities of one row by quadrature, or None where they are not numbers."""
         latents = latent_of_row(self.settled(), feature)
         self._asked = feature.tobytes(), latents
         probs = self.likelihood.row_probs(latents.mean, latents.variance)
         return None if math.isnan(probs[0]) else probs
+
+
+class RefinedPosterior(CurrentPosterior):
+    """The posterior given refined sites. A new row gets its site from the posterior before it.
+
+    Parameters
+    ----------
+    sites : RefinedSites
+        Sites of all rows, prior variance and temperature.
+    label : LabelParameters
+        Parameters of the likelihood.
+    n_classes : int
+        Number of classes.
+    """
+
+    def __init__(self, sites: RefinedSites, label: LabelParameters, n_classes: int) -> None:
+        choice = sites.choice
+        self._origin, self._sites, self._temperature = (sites,), sites, choice.temperature
+        self.likelihood = label.likelihood(n_classes, choice.method, choice.alpha_eps)
+        prior = GaussianPrior.centred(choice.prior_variance, n_latents=self.likelihood.n_latents)
+        mean, root = condition(prior, sites.total.natural)
+        self._posterior = RowPosterior.of(GaussianPosterior(mean / choice.temperature, root / choice.temperature))
+        self._waiting, self._n_waiting, self._n_updates, self._asked = [], 0, 0, None
+
+    def target(self, latents: RowLatent | None, label: int) -> tuple[Floats, Floats]:
+        """Return the mean and variance with which a row of a class observes its latents, given these before it."""
+        assert latents is not None
+        _, mean, variance = self._site(latents, label, 1.0)
+        return mean, variance
+
+    def _site(self, latents: RowLatent, label: int, weight: float) -> tuple[Sites, Floats, Floats]:
+        """Return the site of a new row with these latents, and the mean and variance with which it observes them."""
+        T = self._temperature
+        precision, linear = site_of_row(self.likelihood, T * latents.mean, T**2 * latents.variance, label, weight)
+        precision = np.maximum(precision, _LEAST_PRECISION)
+        sites = Sites(torch.from_numpy(precision)[None], torch.from_numpy(linear)[None])
+        return sites, linear / precision / T, 1.0 / (precision * T**2)
+
+    def learn(self, features: Floats, labels: Indices, weight: Floats | None) -> "RefinedPosterior":
+        """Return the posterior after some more rows.
+
+        The posterior of this object is updated in place and must not be used any more.
+        """
+        posterior = self.settled()
+        self._posterior = None  # an interrupt would leave it half updated
+        total, asked, self._asked = self._sites.total.copy(), self._asked, None
+        every = [1.0] * len(labels) if weight is None else weight.tolist()
+        for feature, label, own in zip(features, labels.tolist(), every, strict=True):
+            if own == 0.0:
+                continue
+            is_known = asked is not None and asked[0] == feature.tobytes()
+            latents = asked[1] if asked is not None and is_known else latent_of_row(posterior, feature)
+            asked = None  # it was a prediction of the posterior before this row
+            sites, mean, variance = self._site(latents, label, own)
+            observe_(posterior, feature, mean, variance, latents)
+            total.append(torch.from_numpy(feature[None].copy()), sites)
+        twin = object.__new__(RefinedPosterior)
+        twin.__dict__.update(self.__dict__)
+        twin._sites = self._sites._replace(total=total, reference=None)
+        twin._origin, twin._n_updates = (twin._sites,), self._n_updates + len(labels)
+        twin._posterior = posterior if twin._n_updates <= _MOST_UPDATES else None
+        return twin
+
+    @property
+    def sites(self) -> RefinedSites:
+        """The sites of all rows so far."""
+        return self._sites

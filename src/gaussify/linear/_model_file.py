@@ -1,4 +1,4 @@
-"""The reservoir as a part of a model file, and the reservoir again, checked."""
+"""Reservoir and refined sites as parts of a model file, and both again, checked."""
 
 import math
 from typing import Any
@@ -8,8 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gaussify._calibration import pack_choice, unpack_choice
 from gaussify._estimators import Packed, expect, expect_numbers
+from gaussify.linear._refinement import RefinedSites, SiteSum
 from gaussify.linear._reservoir import Reservoir, ReservoirRows
+from gaussify.posterior import GaussianPosterior, NaturalParameters
 
 
 def pack_reservoir(reservoir: Reservoir | None) -> Packed:
@@ -50,3 +53,37 @@ def unpack_reservoir(config: dict[str, Any], tensors: dict[str, Tensor], classes
 def _signed(array: NDArray) -> NDArray:
     """Return the array with signed integers, as safetensors has no unsigned ones for torch."""
     return array.view(np.int64) if array.dtype == np.uint64 else np.ascontiguousarray(array)
+
+
+def pack_refined(refined: RefinedSites | None) -> Packed:
+    """Return what a file holds of refined sites: their sum, the choice, and where the sites were made."""
+    if refined is None:
+        return Packed(None, {})
+    choice, natural = pack_choice(refined.choice), refined.total.natural
+    tensors = {"precision": natural.precision, "linear": natural.linear, **choice.tensors}
+    if refined.reference is not None:
+        tensors |= {"reference.mean": refined.reference.mean, "reference.root": refined.reference.root}
+    return Packed(choice.config, {f"refined.{name}": tensor for name, tensor in tensors.items()})
+
+
+def unpack_refined(
+    config: dict[str, Any], tensors: dict[str, Tensor], n_classes: int, n_weights: int
+) -> RefinedSites | None:
+    """Return the refined sites that ``pack_refined`` packed; files of versions without them hold none."""
+    saved = config.get("refined")
+    if saved is None:
+        return None
+    own = {name.removeprefix("refined."): part for name, part in tensors.items() if name.startswith("refined.")}
+    choice = unpack_choice({"choice": saved}, own, n_classes, n_weights)
+    assert choice is not None
+    n_latents = len(own["linear"])
+    expect(n_latents in (1, n_classes), "there is a site for each latent")
+    expect_numbers(own["precision"], (n_latents, n_weights, n_weights), "precisions of sites")
+    expect_numbers(own["linear"], (n_latents, n_weights), "linear terms of sites")
+    reference = None
+    if "reference.mean" in own:
+        expect_numbers(own["reference.mean"], (n_latents, n_weights), "means of weights")
+        expect_numbers(own["reference.root"], (n_latents, n_weights, n_weights), "roots of covariances")
+        reference = GaussianPosterior(own["reference.mean"], own["reference.root"])
+    natural = NaturalParameters(own["precision"], own["linear"], torch.zeros(n_latents, dtype=torch.float64))
+    return RefinedSites(SiteSum(natural), choice, reference)

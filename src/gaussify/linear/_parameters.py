@@ -11,9 +11,11 @@ from gaussify._calibration import (
     checked_label_parameters,
     checked_positive,
     checked_positive_or_auto,
+    is_auto,
 )
 from gaussify._validation import check_count
 from gaussify.exceptions import InvalidArgumentError
+from gaussify.likelihoods import LikelihoodMethod
 
 
 class LinearParameters(NamedTuple):
@@ -26,6 +28,15 @@ class LinearParameters(NamedTuple):
     intercept_variance: float
     reservoir_size: int
     random_state: int
+    refine: int | None
+    """Largest number of passes, 0 for none, or None for "auto"."""
+
+    @property
+    def may_refine(self) -> bool:
+        """True if ``refine="auto"`` may choose the refined model: nothing that shapes matched labels was given."""
+        label = self.label
+        is_default = label.alpha_eps is None and label.method in (None, LikelihoodMethod.VARIATIONAL)
+        return self.refine is None and is_default and self.dispersion == 1.0 and self.reservoir_size > 0
 
     @property
     def by_rows(self) -> bool:
@@ -53,4 +64,19 @@ def checked_parameters(estimator: BaseEstimator) -> LinearParameters:
         intercept_variance=float(checked_positive(estimator, "intercept_variance")),
         reservoir_size=check_count(estimator.reservoir_size, name="reservoir_size", owner=owner, minimum=0),
         random_state=check_count(estimator.random_state, name="random_state", owner=owner, minimum=0),
+        refine=_checked_refine(estimator),
     )
+
+
+def _checked_refine(estimator: BaseEstimator) -> int | None:
+    value = estimator.refine
+    if is_auto(value):
+        return None
+    if value is False:
+        return 0
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < 1:
+        raise InvalidArgumentError(
+            f"The 'refine' parameter of {type(estimator).__name__} must be 'auto', False or a positive number of "
+            f"passes; got {value!r}."
+        )
+    return int(value)

@@ -42,9 +42,10 @@ class BetaCurve(NamedTuple):
 
     low_shift: float  # added to a label up to 1/2 to give its distance
     high_shift: float  # added to one minus a label above 1/2 to give its distance
+    has_one_shift: bool  # whether both are equal: within torch.compile the numbers cannot be compared
     first_low: int  # subtracted from the leading bits of a distance to give the index of its piece
     first_high: int  # the same for labels above 1/2
-    coefficients: Float[Tensor, "n_nodes 2 n_pieces"]  # of mean and variance, highest power first
+    coefficients: Float[Tensor, "two_n_nodes n_pieces"]  # of mean and variance in turn, highest power first
 
     def pieces(self, labels: Float[Tensor, "*n"]) -> tuple[Int64[Tensor, "*n"], Float[Tensor, "*n"]]:
         """Return the index of each label's piece and its place there, from -1/2 to 1/2.
@@ -52,25 +53,33 @@ class BetaCurve(NamedTuple):
         Numbers far outside of [0, 1] get the first or the last piece, whose polynomials are NaN.
         """
         n_bits = LAYOUTS[labels.dtype].n_bits
-        is_high = labels > 0.5
-        distance = torch.where(is_high, (1.0 - labels) + self.high_shift, labels + self.low_shift)
+        is_high = labels.clamp(0.0, 1.0).round_()  # 0 or 1: numbers, because torch.where takes ten times as long
+        ends = labels - is_high
+        shift: float | Tensor = self.low_shift
+        if not self.has_one_shift:
+            shift = torch.rsub(is_high, 1.0).mul_(shift).add_(is_high * self.high_shift)
+        distance = torch.addcmul(ends, ends, is_high, value=-2.0).add_(shift)  # y or 1 - y, without rounding, and shift
         bits = distance.view(_INTEGERS[labels.dtype])
-        piece = (bits >> n_bits) - torch.where(is_high, self.first_high, self.first_low)
-        within = (bits & (2**n_bits - 1)).to(labels.dtype) * 2.0**-n_bits - 0.5
-        return piece.long().clamp(0, self.coefficients.size(-1) - 1), within
+        first = is_high.to(bits.dtype) * (self.first_high - self.first_low) + self.first_low
+        piece = ((bits >> n_bits) - first).clamp(0, self.coefficients.size(-1) - 1)
+        within = (bits & (2**n_bits - 1)).to(labels.dtype).mul_(2.0**-n_bits).sub_(0.5)
+        return piece.long(), within
 
     def of_labels(self, labels: Float[Tensor, "*n"]) -> Gaussians:
         """Return the Gaussian of each label."""
         piece, within = self.pieces(labels)
-        mean, variance = (self._polynomial(i, piece, within) for i in range(2))
+        rows = self.coefficients.to(within.device).index_select(1, piece.reshape(-1))
+        parts = [row.reshape(within.shape) for row in rows]
+        mean, variance = _horner(parts[0::2], within), _horner(parts[1::2], within)
         return Gaussians(mean, variance, variance.log())
 
-    def _polynomial(self, i: int, piece: Tensor, within: Tensor) -> Tensor:
-        coefficients, flat = self.coefficients.to(within.device)[:, i], piece.reshape(-1)
-        value, *rest = (own.index_select(0, flat).reshape(within.shape) for own in coefficients)
-        for coefficient in rest:  # Horner's scheme
-            value = torch.addcmul(coefficient, value, within)
-        return value
+
+def _horner(coefficients: list[Tensor], at: Tensor) -> Tensor:
+    """Return the values of polynomials, given the coefficients with the highest power first."""
+    value, *rest = coefficients
+    for coefficient in rest:
+        value = torch.addcmul(coefficient, value, at)
+    return value
 
 
 def beta_curve(alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype) -> BetaCurve:
@@ -94,7 +103,7 @@ def _constant_curve(alpha_eps: str, beta_eps: str, method: str, dtype: torch.dty
 @lru_cache(maxsize=16)
 def _fit(
     alpha_eps: float, beta_eps: float, method: LikelihoodMethod, dtype: torch.dtype
-) -> tuple[tuple[float, float, int, int], np.ndarray]:
+) -> tuple[tuple[float, float, bool, int, int], np.ndarray]:
     """Return the parts of a curve. Coefficients are NumPy arrays, because no mode or transform of torch wraps those."""
     layout = LAYOUTS[dtype]
     nodes = 0.5 * np.cos(np.pi * (np.arange(layout.n_nodes) + 0.5) / layout.n_nodes)  # within (-1/2, 1/2)
@@ -109,8 +118,8 @@ def _fit(
     values = np.array(gaussians)[..., None]  # (2, n_pieces, n_nodes, 1)
     pieces = (np.linalg.inv(np.vander(nodes)) @ values)[..., 0]
     padded = np.pad(pieces, ((0, 0), (1, 1), (0, 0)), constant_values=np.nan)
-    coefficients = np.ascontiguousarray(padded.transpose(2, 0, 1), layout.floating)
-    return (*shifts, first_low - 1, first_high - 1 - len(low)), coefficients
+    coefficients = np.ascontiguousarray(padded.transpose(2, 0, 1).reshape(2 * layout.n_nodes, -1), layout.floating)
+    return (*shifts, shifts[0] == shifts[1], first_low - 1, first_high - 1 - len(low)), coefficients
 
 
 def _distances(shift: float, nodes: np.ndarray, layout: Layout) -> tuple[int, np.ndarray]:

@@ -38,10 +38,19 @@ from gaussify.nn._gaussians import (
     logit_beta_gaussian,
     remembered,
 )
-from gaussify.nn._squares import Forms, KnownSlope, LabelTable, density_losses, label_forms, label_losses
+from gaussify.nn._squares import (
+    Forms,
+    KnownSlope,
+    density_forms,
+    density_losses,
+    kept,
+    label_forms,
+    label_losses,
+    square_forms,
+    variational_forms,
+)
 
 _SMALLEST, _LARGEST = 1e-30, float_info.max
-_FEW_LOGITS, _FEW_CLASSES = 2**14, 128  # LabelTable is faster for batches up to this size
 
 BetaMethodName = Literal["variational", "moment", "laplace", "gauss"]
 ReductionName = Literal["mean", "sum", "none"]
@@ -182,6 +191,11 @@ def matched_binary_cross_entropy_with_logits(
     >>> matched_binary_cross_entropy_with_logits(torch.tensor([0.5]), torch.tensor([1.0]), method="gauss")
     tensor(1.0439)
     """
+    if type(alpha_eps) is type(label_variance) is float and weight is None:
+        betas = alpha_eps if beta_eps is None else beta_eps
+        loss = _plain_binary_loss(input, target, pos_weight, reduction, method, alpha_eps, betas, label_variance)
+        if loss is not None:
+            return loss
     owner = "matched_binary_cross_entropy_with_logits"
     check_tensors(owner, input=input, target=target, weight=weight, pos_weight=pos_weight)
     chosen, how = _binary_options(method, reduction, owner=owner)
@@ -194,16 +208,16 @@ def matched_binary_cross_entropy_with_logits(
     variance = _concentration(label_variance, like=logits, name="label_variance", owner=owner)
     labels = _checked(target.to(logits.dtype), name="target", owner=owner, minimum=0.0, maximum=1.0)
     gaussians = partial(_binary_gaussians, _are_hard(target, labels), chosen, alpha, beta, variance)
-    is_plain = weight is None and pos_weight is None
+    divisor = _divisor(how, logits.numel()) if weight is None and pos_weight is None else None
     losses = density_losses(
         logits,
         labels,
         gaussians,
         over_classes=False,
-        divisor=_divisor(how, logits.numel()) if is_plain else None,
+        divisor=divisor,
         learnt=(alpha, beta, variance),
     )
-    if is_plain:
+    if divisor is not None:
         return losses
     if weight is not None:
         losses = losses * weight
@@ -213,7 +227,7 @@ def matched_binary_cross_entropy_with_logits(
 
 
 def _plain_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, *options: Any) -> Tensor | None:
-    """Return the loss of class indices if options are numbers and all labels are classes, otherwise None.
+    """Return the loss if options are numbers and all targets are class indices, or probabilities, otherwise None.
 
     Everything that batches of one shape share is computed once. For small batches the checks of ``_class_options`` and
     ``_labels`` would take longer than the loss.
@@ -228,11 +242,49 @@ def _plain_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction:
     form = _plain_form(input.shape, input.dtype, target.shape, target.dtype, how, *options)
     if form is None:
         return None
-    try:  # the look-up fails if some label is not a class
-        loss = form(input, target) if isinstance(form, LabelTable) else KnownSlope.apply(input, target, form)
+    is_counts = target.is_floating_point()
+    try:  # the look-up fails if some label is not a class, and there is no minimum of an empty batch
+        if is_counts and (target.requires_grad or not _are_within(target, 0.0, _LARGEST)):
+            return None
+        if weight is None:
+            return KnownSlope.apply(input, target, form)
+        factors = (target * along_classes(weight, target)).sum(1) if is_counts else weight[target]
+        divisor: Number | None = _divisor(Reduction(reduction), factors.numel())
+        if reduction == Reduction.MEAN and not is_counts:
+            divisor = factors.sum()
+        return KnownSlope.apply(input, target, form, factors, divisor)
     except (IndexError, RuntimeError):  # RuntimeError also within torch.func and in forward mode
         return None
-    return loss if weight is None else _weighted(loss, weight[target], Reduction(reduction))
+
+
+def _plain_binary_loss(
+    input: Tensor, target: Tensor, pos_weight: Tensor | None, reduction: str, *options: Any
+) -> Tensor | None:
+    """Return the loss of binary labels in the dtype of the logits if options are numbers, otherwise None.
+
+    As in ``_plain_loss``, everything that batches of one shape share is computed once.
+    """
+    if is_traced() or is_recorded() or not (type(input) is Tensor is type(target) and input.is_cpu):
+        return None
+    how = reduction
+    if pos_weight is not None:
+        how = Reduction.NONE.value
+        is_usual = isinstance(pos_weight, Tensor) and pos_weight.shape == input.shape[-1:] and reduction in _REDUCTIONS
+        if not is_usual or pos_weight.dtype is not input.dtype or pos_weight.requires_grad:
+            return None
+    if target.dtype is not input.dtype or target.requires_grad or target.shape != input.shape:
+        return None
+    try:
+        is_hard = _are_0_or_1(target)
+        form = _plain_binary_form(is_hard, input.shape, input.dtype, how, *options)
+        if form is None or not (is_hard or _are_within(target, 0.0, 1.0)):
+            return None
+        if pos_weight is None:
+            return KnownSlope.apply(input, target, form)
+        factors = torch.lerp(pos_weight.new_ones(()), pos_weight, target)
+        return KnownSlope.apply(input, target, form, factors, _divisor(Reduction(reduction), factors.numel()))
+    except RuntimeError:  # within torch.func, in forward mode, or for an empty batch
+        return None
 
 
 def _are_plain_weights(weight: Any, input: Tensor, *, label_smoothing: float) -> bool:
@@ -244,14 +296,6 @@ def _are_plain_weights(weight: Any, input: Tensor, *, label_smoothing: float) ->
         and not weight.requires_grad
         and label_smoothing == 0.0
     )
-
-
-def _weighted(losses: Tensor, factors: Tensor, how: Reduction) -> Tensor:
-    """Return the reduction of losses with a factor for each. The mean is weighted."""
-    losses = losses * factors
-    if how is Reduction.MEAN:
-        return losses.sum() / factors.sum()
-    return _reduced(losses, how)
 
 
 @remembered
@@ -266,14 +310,16 @@ def _plain_form(
     alpha_eps: float,
     label_smoothing: float,
     label_variance: float,
-) -> LabelTable | Forms | None:
+) -> Forms | None:
     """Return the function that computes the loss of such a batch, or None if the general way must be taken."""
     is_usual = (
         len(shape) > 1
         and shape[1] > 1
         and dtype in (torch.float32, torch.float64)
-        and (*shape[:1], *shape[2:]) == target_shape
-        and target_dtype is torch.int64
+        and (
+            (target_dtype is torch.int64 and target_shape == (*shape[:1], *shape[2:]))
+            or (target_dtype is dtype and target_shape == shape and label_smoothing == 0.0 and method != "gauss")
+        )
         and method in _METHODS
         and isinstance(ignore_index, int)
         and not 0 <= ignore_index < shape[1]
@@ -283,15 +329,50 @@ def _plain_form(
     )
     if not is_usual:
         return None
-    gaussians = LabelGaussians.of(LikelihoodMethod(method), alpha_eps, shape[1], label_smoothing, label_variance)
-    n_rows = target_shape.numel()
-    if shape.numel() <= _FEW_LOGITS and shape[1] <= _FEW_CLASSES:
-        return LabelTable.of(gaussians, shape[1], dtype, reduction=str(reduction), n_rows=n_rows)
-    normaliser = gaussians.row_normaliser(shape[1])
-    if reduction == Reduction.NONE:
-        return label_forms(gaussians, constant=normaliser)
-    divisor = n_rows if reduction == Reduction.MEAN else 1
-    return label_forms(gaussians, divisor=divisor, constant=normaliser * n_rows)
+    n_rows, chosen = shape.numel() // shape[1], LikelihoodMethod(method)
+    divisor = _divisor(Reduction(reduction), n_rows)
+    if target_dtype is dtype:
+        of_counts = partial(count_gaussians, method=chosen, alpha_eps=alpha_eps, label_variance=label_variance)
+        n_logits = shape[1] if divisor is None else shape.numel()
+        if chosen is LikelihoodMethod.VARIATIONAL:
+            return variational_forms(of_counts, alpha_eps, n_logits, divisor=divisor, dtype=dtype)
+        return density_forms(of_counts, n_logits, over_classes=True, divisor=divisor, dtype=dtype)
+    gaussians = LabelGaussians.of(chosen, alpha_eps, shape[1], label_smoothing, label_variance)
+    normaliser = gaussians.row_normaliser(shape[1]) * (1 if divisor is None else n_rows)
+    return label_forms(gaussians, divisor=divisor, constant=normaliser, dtype=dtype)
+
+
+@remembered
+def _plain_binary_form(
+    is_hard: bool,
+    shape: torch.Size,
+    dtype: torch.dtype,
+    reduction: str,
+    method: str,
+    alpha_eps: float,
+    beta_eps: Any,
+    label_variance: float,
+) -> Forms | None:
+    """Return the forms of such a batch of labels that are all 0 or 1, or not, or None for the general way."""
+    is_usual = (
+        dtype in (torch.float32, torch.float64)
+        and method in BETA_METHODS
+        and reduction in _REDUCTIONS
+        and type(beta_eps) is float
+        and 0.0 < min(alpha_eps, beta_eps, label_variance) <= max(alpha_eps, beta_eps, label_variance) < math.inf
+    )
+    if not is_usual:
+        return None
+    chosen, divisor = LikelihoodMethod(method), _divisor(Reduction(reduction), shape.numel())
+    n_logits = 1 if divisor is None else shape.numel()
+    if is_hard and chosen is not LikelihoodMethod.GAUSS:
+        matched = BinaryGaussians.of(chosen, alpha_eps, beta_eps)
+        if matched.variance_0 == matched.variance_1:
+            mean_0, mean_1, variance = matched[0], matched[2], float(matched.variance_0)
+            means = partial(torch.add, *kept(mean_0, dtype=dtype), alpha=mean_1 - mean_0)
+            return square_forms(means, variance, n_logits, divisor=divisor, dtype=dtype)
+    gaussians = partial(_binary_gaussians, is_hard, chosen, alpha_eps, beta_eps, label_variance)
+    return density_forms(gaussians, n_logits, over_classes=False, divisor=divisor, dtype=dtype)
 
 
 _METHODS, _REDUCTIONS = tuple(LikelihoodMethod), tuple(Reduction)
@@ -362,17 +443,20 @@ def _count_losses(
     """Return the loss of probabilities or counts (n, c, ...)."""
     if method is LikelihoodMethod.GAUSS:
         _checked(counts.sum(1), name="row sums of target", owner=owner, minimum=_SMALLEST)
+    divisor = _divisor(how, logits.numel() // logits.shape[1]) if weight is None else None
     losses = density_losses(
         logits,
         counts,
         partial(count_gaussians, method=method, alpha_eps=alpha_eps, label_variance=label_variance),
         over_classes=True,
-        divisor=_divisor(how, logits.numel() // logits.shape[1]) if weight is None else None,
+        divisor=divisor,
         learnt=(alpha_eps, label_variance),
     )
-    if weight is None:
+    if divisor is not None:
         return losses
-    return _reduced(losses * (counts * along_classes(weight.to(counts), counts)).sum(1), how)
+    if weight is not None:
+        losses = losses * (counts * along_classes(weight.to(counts), counts)).sum(1)
+    return _reduced(losses, how)
 
 
 def _binary_gaussians(
@@ -395,8 +479,13 @@ def _binary_gaussians(
 
 
 def _divisor(how: Reduction, n: int) -> int | None:
-    """Return the divisor of the sum of all losses, or None if they are not reduced."""
-    return None if how is Reduction.NONE else n if how is Reduction.MEAN else 1
+    """Return the divisor of the sum of all losses, or None if ``_reduced`` is to follow.
+
+    In a graph it always follows, because a number of rows that is only a symbol cannot be compared with zero.
+    """
+    if how is Reduction.NONE or is_traced():
+        return None
+    return n if how is Reduction.MEAN else 1
 
 
 def _reduced(losses: Tensor, how: Reduction) -> Tensor:
@@ -414,8 +503,12 @@ def _are_hard(target: Tensor, labels: Tensor) -> bool:
     if is_traced():
         return not target.is_floating_point()
     with suppress(RuntimeError):  # within torch.vmap values cannot be read
-        return not is_learnt(labels) and torch.equal(labels * labels, labels)
+        return not is_learnt(labels) and _are_0_or_1(labels)
     return False
+
+
+def _are_0_or_1(labels: Tensor) -> bool:
+    return not torch.addcmul(labels, labels, labels, value=-1.0).count_nonzero().item()
 
 
 def _are_classes(labels: Tensor, n_classes: int) -> bool:

@@ -1,8 +1,8 @@
 """Gaussian posteriors of the latents, in closed form.
 
 Read ``_statistics.py`` first (sums over rows), then ``_gaussian.py`` (from statistics to the posterior). The other
-files serve streams (``_accumulator.py``, ``_row.py``, ``_carried.py``) and choices without refitting
-(``_leave_one_out.py``, ``_prior_scale.py``).
+files refine the posterior towards that of the class likelihood (``_sites.py``), serve streams (``_accumulator.py``,
+``_row.py``, ``_carried.py``) and choices without refitting (``_leave_one_out.py``, ``_prior_scale.py``).
 """
 
 from gaussify.posterior._accumulator import StatisticsAccumulator
@@ -22,6 +22,7 @@ from gaussify.posterior._gaussian import (
 from gaussify.posterior._leave_one_out import leave_one_out
 from gaussify.posterior._prior_scale import PriorScale, best_prior_scale
 from gaussify.posterior._row import Observation, RowLatent, RowPosterior, latent_of_row, observe_
+from gaussify.posterior._sites import Refined, SiteRows, Sites, cavity, kl_divergence, refine, site_of_row, sites_of
 from gaussify.posterior._statistics import ClassStatistics, without_rows
 
 __all__ = [
@@ -32,12 +33,17 @@ __all__ = [
     "NaturalParameters",
     "Observation",
     "PriorScale",
+    "Refined",
     "RowLatent",
     "RowPosterior",
+    "SiteRows",
+    "Sites",
     "StatisticsAccumulator",
     "best_prior_scale",
+    "cavity",
     "class_posterior",
     "condition",
+    "kl_divergence",
     "latent",
     "latent_of_row",
     "leave_one_out",
@@ -45,6 +51,9 @@ __all__ = [
     "natural_parameters",
     "natural_parameters_of_rows",
     "observe_",
+    "refine",
     "sample",
+    "site_of_row",
+    "sites_of",
     "without_rows",
 ]

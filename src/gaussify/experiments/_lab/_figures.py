@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gaussify.experiments._lab._records import Record
-from gaussify.experiments._lab._summaries import Curve
+from gaussify.experiments._lab._summaries import Curve, curve
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
 _OTHER_COLOUR = "#bbbbbb"
@@ -50,11 +50,17 @@ def legend_below(figure: Any, axes: Any, n_labels: int | None = None, **options:
     figure.legend(found.values(), found, **place | options)
 
 
-def draw_band(axis: Any, curve: Curve, *, alpha: float = 0.2, **look: Any) -> None:
+def draw_lines(axis: Any, groups: Mapping[Any, list[Record]], x: str, y: str) -> None:
+    """Draw the mean of ``y`` against ``x`` as a line for each group, with its name as the label."""
+    for colour, (name, own) in zip(SERIES_COLOURS, groups.items(), strict=False):
+        axis.plot(*curve(own, x, y)[:2], color=colour, label=name)
+
+
+def draw_band(axis: Any, points: Curve, *, alpha: float = 0.2, **look: Any) -> None:
     """Draw a mean as a line, and one standard error on either side as a band."""
-    axis.plot(curve.at, curve.mean, **look)
+    axis.plot(points.at, points.mean, **look)
     band = {"color": look["color"], "alpha": alpha, "lw": 0.0}
-    axis.fill_between(curve.at, curve.mean - curve.error, curve.mean + curve.error, **band)
+    axis.fill_between(points.at, points.mean - points.error, points.mean + points.error, **band)
 
 
 def draw_bars(axis: Any, records: Sequence[Record], column: str, *, label_size: float = 8.0) -> None:

@@ -44,7 +44,10 @@ def read_records(path: Path) -> list[Record]:
 def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Replace a CSV file as a whole; its columns are those of all records, in the order of their first appearance."""
     columns = column_names(records)
-    write_bytes(path, (_csv_lines([columns]) + _record_lines(records, columns)).encode())
+    rows = [[format_value(record.get(name), column=name) for name in columns] for record in records]
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n").writerows([columns, *rows])
+    write_bytes(path, buffer.getvalue().encode())
 
 
 def column_names(records: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -100,13 +103,3 @@ def format_value(value: Any, *, column: str) -> str:
     if (back := parse_value(value)) != value:
         raise InvalidArgumentError(f"Column {column!r} cannot hold the text {value!r}: it would read back as {back!r}.")
     return value
-
-
-def _record_lines(records: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    return _csv_lines([format_value(record.get(name), column=name) for name in columns] for record in records)
-
-
-def _csv_lines(rows: Iterable[Sequence[str]]) -> str:
-    buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator="\n").writerows(rows)
-    return buffer.getvalue()

@@ -100,16 +100,7 @@ def register(experiment: Experiment) -> Experiment:
 
 
 def get(name: str) -> Experiment:
-    """Return the experiment of this name.
-
-    Examples
-    --------
-    >>> from gaussify.experiments import get
-    >>> get("densties")
-    Traceback (most recent call last):
-        ...
-    gaussify.exceptions.InvalidArgumentError: There is no experiment 'densties'; did you mean 'densities'?
-    """
+    """Return the experiment of this name; the error for an unknown name suggests the nearest one."""
     return look_up(dict(sorted(_EXPERIMENTS.items())), name, "experiment")
 
 

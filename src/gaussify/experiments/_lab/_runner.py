@@ -76,14 +76,16 @@ def run(
     folder = result_folder(experiment, preset, out)
     settings = experiment.settings(preset)
     tasks = experiment.tasks(settings)
-    _check_unique(experiment, tasks)
+    if len({_key(task) for task in tasks}) < len(tasks):
+        raise InvalidArgumentError(f"Two tasks of {experiment.name} are the same.")
     wanted = tasks if dataset is None else _tasks_of(experiment, preset, tasks, dataset)
-    console = console or Console(stderr=True)
+    console, check = console or Console(stderr=True), experiment.check or (lambda settings: None)
     with _alone_in(folder):
         if fresh:
-            _check(experiment, settings)  # before anything is removed
+            check(settings)  # before anything is removed
         if fresh and dataset is None:
-            _remove_results(folder)
+            for name in (RESULTS, SUMMARY, METADATA):  # figures will be replaced, and other files are not ours
+                (folder / name).unlink(missing_ok=True)
             remove_scratch(experiment.name, settings)
         identity = {"experiment": experiment.name, "preset": preset, "settings": settings, "seed": seed}
         log = _RunLog(folder, json.loads(json.dumps(identity)), tasks)
@@ -92,13 +94,19 @@ def run(
         pending = [task for task in wanted if not log.has(task)]
         if pending:
             if not fresh:
-                _check(experiment, settings)
+                check(settings)
             choice = "" if dataset is None else f" --dataset {dataset}"
             log.start_session(f"gaussify reproduce {experiment.name} --preset {preset} --seed {seed}{choice}")
             _tell_differences(experiment, preset, console)
             failures = _run_tasks(experiment, settings, pending, seed, log, console)
             log.finish_session([task for task, _ in failures])
-            _raise_first(failures, n_done=len(wanted) - len(failures))
+            if failures:
+                task, error = failures[0]
+                others = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+                n_done = len(wanted) - len(failures)
+                raise TaskFailedError(
+                    f"Task {_failure(task, error)}{others}; {n_done} done and kept, run again to retry the rest."
+                ) from error
         if all(log.has(task) for task in tasks):  # what a killed run left, and what tasks shared
             remove_scratch(experiment.name, settings)
     return folder
@@ -150,20 +158,20 @@ class _RunLog:
     """
 
     def __init__(self, folder: Path, identity: dict[str, Any], tasks: Sequence[Task]) -> None:
-        self._place = {_key(task): place for place, task in enumerate(tasks)}
+        self._keys = [_key(task) for task in tasks]
         self._results, self._metadata = folder / RESULTS, folder / METADATA
         self._data: dict[str, Any] = identity | {"n_tasks": len(tasks), "sessions": [], "tasks": [], "failed": []}
-        self._rows: dict[str, list[Record]] = {}
+        self._done: dict[str, tuple[dict[str, Any], list[Record]]] = {}  # entries and rows
         if self._results.exists():
             self._resume(folder, identity)
 
     def has(self, task: Task) -> bool:
-        return _key(task) in self._rows
+        return _key(task) in self._done
 
     def forget(self, tasks: Sequence[Task]) -> None:
         """Drop the rows and the entries of these tasks."""
-        if dropped := self._rows.keys() & {_key(task) for task in tasks}:
-            self._rows = {key: rows for key, rows in self._rows.items() if key not in dropped}
+        if dropped := self._done.keys() & {_key(task) for task in tasks}:
+            self._done = {key: done for key, done in self._done.items() if key not in dropped}
             self._save()
 
     def start_session(self, command: str) -> None:
@@ -172,8 +180,7 @@ class _RunLog:
 
     def add(self, task: Task, seed: int, records: Sequence[Record], seconds: float) -> None:
         entry = {"task": dict(task), "seed": seed, "rows": len(records), "seconds": round(seconds, 3)}
-        self._data["tasks"].append(entry)
-        self._rows[_key(task)] = list(records)
+        self._done[_key(task)] = entry, list(records)
         self._save()
 
     def finish_session(self, failed: Sequence[Task]) -> None:
@@ -181,7 +188,7 @@ class _RunLog:
         self._data["sessions"][-1]["finished"] = _now()
         self._save()
 
-    def _resume(self, folder: Path, identity: dict[str, Any]) -> None:
+    def _resume(self, folder: Path, identity: Mapping[str, Any]) -> None:
         remedy = "add --fresh to start over, or choose another --out."
         if not self._metadata.exists():
             raise InvalidArgumentError(f"{folder} holds {RESULTS} without {METADATA}; {remedy}")
@@ -193,41 +200,33 @@ class _RunLog:
             if found[name] != value:
                 made_with = f"{name} {_short(found[name])}, not {_short(value)}"
                 raise InvalidArgumentError(f"{folder} holds results made with {made_with}; {remedy}")
-        if strange := [entry["task"] for entry in found["tasks"] if _key(entry["task"]) not in self._place]:
+        if strange := [entry["task"] for entry in found["tasks"] if _key(entry["task"]) not in self._keys]:
             raise InvalidArgumentError(
                 f"{folder} holds results of a task that {identity['experiment']} no longer has "
                 f"({_words(strange[0])}); {remedy}"
             )
-        self._data |= {"sessions": found["sessions"], "tasks": self._in_order(found["tasks"])}
-        records = read_records(self._results)
-        self._rows = dict(_with_rows(self._data["tasks"], records))
-        if sum(map(len, self._rows.values())) < len(records):
+        self._data["sessions"] = found["sessions"]
+        records, start = read_records(self._results), 0
+        for entry in sorted(found["tasks"], key=lambda entry: self._keys.index(_key(entry["task"]))):
+            own = entry["task"].items()
+            first = next((place for place in range(start, len(records)) if own <= records[place].items()), start)
+            rows = records[first : first + entry["rows"]]
+            if len(rows) == entry["rows"] and all(own <= row.items() for row in rows):
+                self._done[_key(entry["task"])] = entry, rows
+                start = first + len(rows)
+        if sum(len(rows) for _, rows in self._done.values()) < len(records):
             self._save()
-
-    def _in_order(self, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        return sorted(entries, key=lambda entry: self._place[_key(entry["task"])])
 
     def _save(self) -> None:
         # Each task rewrites both files, which is cheap: tasks are few, and most take seconds to hours.
-        entries = self._in_order([entry for entry in self._data["tasks"] if _key(entry["task"]) in self._rows])
+        done = [self._done[key] for key in self._keys if key in self._done]
+        entries = [entry for entry, _ in done]
         seconds = sum(entry["seconds"] for entry in entries)
         self._data |= {"tasks": entries, "elapsed_seconds": round(seconds, 3)}
         # Rows first, entries second: a kill in between leaves rows without an entry, which _resume drops.
-        if self._rows or self._results.exists():
-            write_records(self._results, [row for entry in entries for row in self._rows[_key(entry["task"])]])
+        if done or self._results.exists():
+            write_records(self._results, [row for _, rows in done for row in rows])
         write_bytes(self._metadata, (json.dumps(self._data, indent=1) + "\n").encode())
-
-
-def _with_rows(entries: Sequence[dict[str, Any]], records: Sequence[Record]) -> Iterator[tuple[str, list[Record]]]:
-    """Yield the tasks whose rows are all there, by their keys; entries and rows are in the order of the tasks."""
-    start = 0
-    for entry in entries:
-        own = entry["task"].items()
-        first = next((place for place in range(start, len(records)) if own <= records[place].items()), start)
-        rows = list(records[first : first + entry["rows"]])
-        if len(rows) == entry["rows"] and all(own <= row.items() for row in rows):
-            yield _key(entry["task"]), rows
-            start = first + len(rows)
 
 
 def _tell_differences(experiment: Experiment, preset: str, console: Console) -> None:
@@ -296,14 +295,9 @@ def _progress(console: Console, name: str, n_tasks: int) -> Iterator[Callable[[T
 
         yield line
         return
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}", markup=False),
-    )
-    with Progress(*columns, console=console) as progress, bars_in(progress):
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+    description = TextColumn("{task.description}", markup=False)
+    with Progress(*columns, description, console=console) as progress, bars_in(progress):
         bar = progress.add_task(name, total=n_tasks)
 
         def advance(task: Task, seconds: float | None) -> None:
@@ -312,28 +306,8 @@ def _progress(console: Console, name: str, n_tasks: int) -> Iterator[Callable[[T
         yield advance
 
 
-def _raise_first(failures: Sequence[tuple[Task, Exception]], n_done: int) -> None:
-    if not failures:
-        return
-    task, error = failures[0]
-    others = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
-    message = f"Task {_failure(task, error)}{others}; {n_done} done and kept, run again to retry the rest."
-    raise TaskFailedError(message) from error
-
-
 def _failure(task: Task, error: Exception) -> str:
     return f"({_words(task)}): {type(error).__name__}: {str(error).rstrip('.')}"
-
-
-def _check(experiment: Experiment, settings: Settings) -> None:
-    if experiment.check is not None:
-        experiment.check(settings)
-
-
-def _remove_results(folder: Path) -> None:
-    """Remove the files that record finished tasks. Figures will be replaced, and other files are not ours."""
-    for name in (RESULTS, SUMMARY, METADATA):
-        (folder / name).unlink(missing_ok=True)
 
 
 def _tasks_of(experiment: Experiment, preset: str, tasks: Sequence[Task], dataset: str) -> list[Task]:
@@ -346,31 +320,24 @@ def _tasks_of(experiment: Experiment, preset: str, tasks: Sequence[Task], datase
     return look_up(by_dataset, dataset, "data set", f" in {experiment.name} with the preset {preset}")
 
 
-def _check_unique(experiment: Experiment, tasks: Sequence[Task]) -> None:
-    if len({_key(task) for task in tasks}) < len(tasks):
-        raise InvalidArgumentError(f"Two tasks of {experiment.name} are the same.")
-
-
 def _environment() -> dict[str, Any]:
     """Return versions and platform, and nothing that names a machine, a user or a folder."""
     commit = _git("rev-parse", "HEAD") if _git("ls-files", "--error-unmatch", Path(__file__).name) else None
     return {
         "git_commit": commit,
         "git_dirty": None if commit is None else _git("status", "--porcelain", "--", "../..") != "",
-        "versions": {"python": platform.python_version()} | _versions("gaussify", "torch", "numpy", "scipy"),
+        "versions": {"python": platform.python_version()}
+        | {package: _version(package) for package in ("gaussify", "torch", "numpy", "scipy")},
         "platform": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
     }
 
 
-def _versions(*packages: str) -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    return found
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _git(*arguments: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Groups of records, their means, and the choice of ``alpha_eps`` that training rows make."""
+"""Scores of probabilities, groups of records, their means, and the ``alpha_eps`` that training rows choose."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,29 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from gaussify import metrics
 from gaussify.experiments._lab._records import Record, Scalar
+
+_SCORES = {
+    "accuracy": metrics.accuracy,
+    "error": lambda probs, y: 1.0 - metrics.accuracy(probs, y),
+    "error_pct": lambda probs, y: round(100.0 * (1.0 - metrics.accuracy(probs, y)), 4),
+    "nll": metrics.nll,
+    "log_likelihood": lambda probs, y: -metrics.nll(probs, y),
+    "ece": metrics.ece,
+    "brier": metrics.brier,
+}
+
+
+def scores(probs: Any, y: Any, names: Sequence[str] = ("error_pct", "nll", "ece"), n_digits: int = 6) -> Record:
+    """Return scores of probabilities (n, c) and true classes (n,) by their names, rounded.
+
+    Examples
+    --------
+    >>> scores([[0.1, 0.9], [0.7, 0.3]], [1, 1])
+    {'error_pct': 50.0, 'nll': 0.654667, 'ece': 0.4}
+    """
+    return {name: round(_SCORES[name](probs, y), n_digits) for name in names}
 
 
 def group(records: Iterable[Record], *columns: str) -> dict[tuple[Any, ...], list[Record]]:
@@ -155,3 +177,15 @@ def significant(value: Any, n_digits: int = 4) -> Any:
     (123.5, 3, 'letter')
     """
     return float(f"{value:.{n_digits}g}") if isinstance(value, float) else value
+
+
+def labels_needed(curve: list[Record], metric: str, level: float) -> int | None:
+    """Return the number of labels with which a curve first reaches a level; None if it never does.
+
+    Examples
+    --------
+    >>> curve = [{"n_labels": 10, "accuracy": 0.6}, {"n_labels": 11, "accuracy": 0.7}]
+    >>> labels_needed(curve, "accuracy", 0.65), labels_needed(curve, "accuracy", 0.9)
+    (11, None)
+    """
+    return min((record["n_labels"] for record in curve if record[metric] >= level), default=None)

@@ -7,15 +7,15 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-Network = TypeVar("Network", bound=nn.Module)
+Made = TypeVar("Made")
 # Mean and standard deviation of the pixels of all training images of CIFAR-10, by channel.
 _PIXEL_MEAN = (125.30691805, 122.95039414, 113.86538318)
 _PIXEL_STD = (62.99321928, 62.08870764, 66.70489964)
 _LAYERS = (64, "pool", 128, "pool", 256, 256, "pool", 512, 512, "pool", 512, 512, "pool")
 
 
-def made(make: Callable[[], Network], seed: int) -> Network:
-    """Return a network whose weights are drawn with this seed.
+def made(make: Callable[[], Made], seed: int) -> Made:
+    """Return what a function makes with random numbers of this seed, such as a network with its first weights.
 
     Examples
     --------
@@ -43,12 +43,7 @@ def standardised(images: UInt8[Tensor, "n 32 32 3"]) -> Float[Tensor, "n 3 32 32
 class VGG11(nn.Module):
     """Eight convolutions with batch normalisation, five poolings down to one pixel, and one linear layer.
 
-    Parameters
-    ----------
-    width
-        Factor on the number of channels, 512 in the last layer for ``width=1``.
-    n_classes
-        Number of logits.
+    ``width`` is a factor on the number of channels, 512 in the last layer for ``width=1``.
     """
 
     def __init__(self, width: float = 1.0, n_classes: int = 10) -> None:
@@ -66,40 +61,23 @@ class VGG11(nn.Module):
         self.head = nn.Linear(channels, n_classes)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a fifth quicker on a CPU
 
-    def penultimate(self, images: UInt8[Tensor, "n 32 32 3"]) -> Float[Tensor, "n d"]:
-        """Return the last pooled layer, the input of the linear layer."""
-        return self.stack(standardised(images))
-
     def forward(self, images: UInt8[Tensor, "n 32 32 3"]) -> Float[Tensor, "n c"]:
         """Return the logits."""
-        return self.head(self.penultimate(images))
+        return self.head(self.stack(standardised(images)))
 
 
 class MNISTNet(nn.Module):
     """The network of the appendix: two convolutions, one pooling and two linear layers, with dropout.
 
-    Parameters
-    ----------
-    width
-        Factor on the numbers of channels (32 and 64) and hidden units (128).
+    ``width`` is a factor on the numbers of channels (32 and 64) and hidden units (128).
     """
 
     def __init__(self, width: float = 1.0, n_classes: int = 10) -> None:
         super().__init__()
         first, second, hidden = (max(1, round(width * n)) for n in (32, 64, 128))
-        self.stack = nn.Sequential(
-            nn.Conv2d(1, first, 3),
-            nn.ReLU(),
-            nn.Conv2d(first, second, 3),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Dropout(0.25),
-            nn.Flatten(),
-            nn.Linear(second * 12 * 12, hidden),
-            nn.ReLU(),
-            nn.Dropout(0.5),
-            nn.Linear(hidden, n_classes),
-        )
+        convolutions = [nn.Conv2d(1, first, 3), nn.ReLU(), nn.Conv2d(first, second, 3), nn.ReLU(), nn.MaxPool2d(2)]
+        dense = [nn.Linear(second * 12 * 12, hidden), nn.ReLU(), nn.Dropout(0.5), nn.Linear(hidden, n_classes)]
+        self.stack = nn.Sequential(*convolutions, nn.Dropout(0.25), nn.Flatten(), *dense)
 
     def forward(self, images: UInt8[Tensor, "n 28 28"]) -> Float[Tensor, "n c"]:
         """Return the logits."""
@@ -109,10 +87,7 @@ class MNISTNet(nn.Module):
 class ResNet18(nn.Module):
     """Four stages of two residual blocks each (He et al., 2016), with a first layer for images of 32 × 32 pixels.
 
-    Parameters
-    ----------
-    width
-        Factor on the number of channels, 512 in the last stage for ``width=1``.
+    ``width`` is a factor on the number of channels, 512 in the last stage for ``width=1``.
     """
 
     def __init__(self, width: float = 1.0, n_classes: int = 10) -> None:
@@ -123,10 +98,8 @@ class ResNet18(nn.Module):
         for stage, channels in enumerate(widths):
             blocks += [_Residual(before, channels, stride=1 if stage == 0 else 2), _Residual(channels, channels)]
             before = channels
-        first = nn.Conv2d(3, widths[0], 3, padding=1, bias=False)
-        self.stack = nn.Sequential(
-            first, nn.BatchNorm2d(widths[0]), nn.ReLU(), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten()
-        )
+        first = [nn.Conv2d(3, widths[0], 3, padding=1, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU()]
+        self.stack = nn.Sequential(*first, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(before, n_classes)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster on a CPU
 
@@ -140,13 +113,9 @@ class _Residual(nn.Module):
 
     def __init__(self, before: int, after: int, stride: int = 1) -> None:
         super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(before, after, 3, stride, padding=1, bias=False),
-            nn.BatchNorm2d(after),
-            nn.ReLU(),
-            nn.Conv2d(after, after, 3, padding=1, bias=False),
-            nn.BatchNorm2d(after),
-        )
+        first = [nn.Conv2d(before, after, 3, stride, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+        second = [nn.Conv2d(after, after, 3, padding=1, bias=False), nn.BatchNorm2d(after)]
+        self.body = nn.Sequential(*first, *second)
         self.beside: nn.Module = nn.Identity()
         if stride != 1 or before != after:
             self.beside = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))

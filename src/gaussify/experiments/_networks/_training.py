@@ -28,29 +28,15 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained.
-
-    Parameters
-    ----------
-    n_epochs, batch_size, seed
-        All random numbers of an epoch follow from the seed and the number of the epoch.
-    rate
-        The largest learning rate.
-    factor
-        Returns the learning rate as a fraction of ``rate``, from the fraction of all steps that are done, in [0, 1).
-    augment
-        Returns a varied batch of inputs, from a batch and a generator.
-    border
-        A network with a single logit predicts label 1 above this value.
-    """
+    """How a network is trained. All random numbers of an epoch follow from the seed and the number of the epoch."""
 
     n_epochs: int
     batch_size: int
-    rate: float
-    factor: Callable[[float], float]
-    augment: Augment | None = None
+    rate: float  # the largest learning rate
+    factor: Callable[[float], float]  # returns the share of this rate, from the share of all steps that are done
+    augment: Augment | None = None  # returns a varied batch of inputs, from a batch and a generator
     seed: int = 0
-    border: float = 0.0
+    border: float = 0.0  # a network with a single logit predicts label 1 above this value
 
 
 def warm_cosine(progress: float) -> float:
@@ -125,26 +111,11 @@ def train(
     """Train a network in place and return a record for each epoch: its loss, its accuracy, and what ``look`` adds.
 
     If there is a GPU, the network is trained on it and moved back afterwards. After each epoch a checkpoint
-    (safetensors) replaces the previous one, and a run that was killed continues from it.
+    (safetensors) replaces the previous one in ``folder``, unless that is younger than ``seconds_between``. A run that
+    was killed continues from its checkpoint; one of other training rows is ignored.
 
-    Parameters
-    ----------
-    network, optimiser
-        Their state before the first step.
-    loss
-        Returns the mean loss of a batch from outputs and labels.
-    inputs, labels
-        The training rows.
-    folder
-        The folder of the checkpoint. A checkpoint of other training rows is ignored.
-    look
-        Function that is called after each epoch, with the network in evaluation mode.
-    report
-        Function that is called with a line after each epoch. On a terminal, a bar shows the steps as well.
-    name
-        The name of the network in these lines.
-    seconds_between
-        The shortest time between two checkpoints.
+    ``loss`` returns the mean loss of a batch from outputs and labels. After each epoch, ``look`` is called with the
+    network in evaluation mode, and ``report`` with a line that names the network. On a terminal, a bar shows the steps.
     """
     path, n_steps = folder / CHECKPOINT, math.ceil(len(inputs) / recipe.batch_size)
     data = f"{digest_of_tensor(inputs)} {digest_of_tensor(labels)}"
@@ -305,21 +276,16 @@ def _restore(
     except ModelFileError as error:
         report(f"The checkpoint cannot be used, so training starts over: {error}")
         return []
-    if config["data"] != data:
-        report("The checkpoint is of other data, so training starts over.")
+    own = {f"network.{name}": value.shape for name, value in network.state_dict().items()}
+    saved = {name: value.shape for name, value in tensors.items() if name.startswith("network.")}
+    if config["data"] != data or own != saved:
+        kind = "other data" if config["data"] != data else "another network"
+        report(f"The checkpoint is of {kind}, so training starts over.")
         return []
-    history = [dict(record) for record in config["history"]]
-    own = network.state_dict()
-    weights = {name: tensors[f"network.{name}"] for name in own if f"network.{name}" in tensors}
-    if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in weights.items()}:
-        report("The checkpoint is of another network, so training starts over.")
-        return []
-    network.load_state_dict(weights)
+    network.load_state_dict({name.removeprefix("network."): tensors[name] for name in own})
     state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        kind, _, rest = key.partition(".")
-        if kind == "optimiser":
-            place, _, name = rest.partition(".")
-            state.setdefault(int(place), {})[name] = value
+    for key in tensors.keys() - own.keys():
+        _, place, name = key.split(".")
+        state.setdefault(int(place), {})[name] = tensors[key]
     optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
-    return history
+    return [dict(record) for record in config["history"]]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,84 +23,66 @@ from gaussify._optional import import_optional
 from gaussify.experiments import _lab as lab
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
-
-class _Contender(Protocol):
-    """A pool with some labels, and a model."""
-
-    def step(self, n: int) -> None:
-        """Choose rows and learn their labels."""
-
-    def predict(self, X: NDArray) -> NDArray:
-        """Return classes."""
+_Contender = tuple[Callable[[int], None], Callable[[NDArray], NDArray]]
+"""A function that chooses rows and learns their labels, and one that predicts classes."""
 
 
-class _Gaussify:
-    """A learner of gaussify."""
+def _gaussify(X: NDArray, y: NDArray, first: NDArray, *, diverse: bool = True) -> _Contender:
+    from gaussify import ActiveLearner, BayesianLogisticRegression
 
-    def __init__(self, X: NDArray, y: NDArray, first: NDArray, *, diverse: bool = True) -> None:
-        from gaussify import ActiveLearner, BayesianLogisticRegression
+    learner = ActiveLearner(BayesianLogisticRegression(), X, diverse=diverse)
+    learner.teach(first, y[first])
 
-        self._y = y
-        self._learner = ActiveLearner(BayesianLogisticRegression(), X, diverse=diverse)
-        self._learner.teach(first, y[first])
+    def step(n: int) -> None:
+        rows = learner.query(n)
+        learner.teach(rows, y[rows])
 
-    def step(self, n: int) -> None:
-        rows = self._learner.query(n)
-        self._learner.teach(rows, self._y[rows])
-
-    def predict(self, X: NDArray) -> NDArray:
-        return self._learner.estimator_.predict(X)
+    return step, lambda X: learner.estimator_.predict(X)
 
 
-class _ModAL:
-    """A learner of modAL; its pool keeps its size, so labelled rows are excluded by hand."""
+def _modal(X: NDArray, y: NDArray, first: NDArray) -> _Contender:
+    """The pool of modAL keeps its size, so labelled rows are excluded by hand."""
+    models, uncertainty = (_peer("modAL", f"modAL.{name}") for name in ("models.learners", "uncertainty"))
+    models.check_X_y = _check_with_its_old_name
+    is_open = np.ones(len(X), dtype=bool)
+    is_open[first] = False
+    learner = models.ActiveLearner(_logistic_regression(), X_training=X[first], y_training=y[first])
 
-    def __init__(self, X: NDArray, y: NDArray, first: NDArray) -> None:
-        models = import_optional("modAL.models.learners", extra="peers", needed_by="the contender 'modAL'")
-        models.check_X_y = _check_with_its_old_name  # type: ignore[attr-defined]
-        uncertainty = import_optional("modAL.uncertainty", extra="peers", needed_by="the contender 'modAL'")
-        self._X, self._y, self._open = X, y, np.ones(len(X), dtype=bool)
-        self._open[first] = False
-        self._entropy = uncertainty.classifier_entropy
-        self._learner = models.ActiveLearner(_logistic_regression(), X_training=X[first], y_training=y[first])
-
-    def step(self, n: int) -> None:
-        entropy = np.where(self._open, self._entropy(self._learner.estimator, self._X), -np.inf)
+    def step(n: int) -> None:
+        entropy = np.where(is_open, uncertainty.classifier_entropy(learner.estimator, X), -np.inf)
         rows = np.argpartition(entropy, -n)[-n:]
-        self._open[rows] = False
-        self._learner.teach(self._X[rows], self._y[rows])
+        is_open[rows] = False
+        learner.teach(X[rows], y[rows])
 
-    def predict(self, X: NDArray) -> NDArray:
-        return self._learner.predict(X)
+    return step, learner.predict
 
 
-class _ScikitActiveML:
+def _skactiveml(X: NDArray, y: NDArray, first: NDArray) -> _Contender:
     """Uncertainty sampling of scikit-activeml, with NaN for missing labels."""
+    classifier, pool = (_peer("skactiveml", f"skactiveml.{name}") for name in ("classifier", "pool"))
+    known = np.full(len(y), np.nan)
+    known[first] = y[first]
+    model = classifier.SklearnClassifier(_logistic_regression(), classes=np.unique(y)).fit(X, known)
+    strategy = pool.UncertaintySampling(method="entropy", random_state=0)
 
-    def __init__(self, X: NDArray, y: NDArray, first: NDArray) -> None:
-        classifier = import_optional("skactiveml.classifier", extra="peers", needed_by="the contender 'skactiveml'")
-        pool = import_optional("skactiveml.pool", extra="peers", needed_by="the contender 'skactiveml'")
-        self._X, self._y, self._known = X, y, np.full(len(y), np.nan)
-        self._known[first] = y[first]
-        self._model = classifier.SklearnClassifier(_logistic_regression(), classes=np.unique(y))
-        self._model.fit(X, self._known)
-        self._strategy = pool.UncertaintySampling(method="entropy", random_state=0)
+    def step(n: int) -> None:
+        rows = strategy.query(X=X, y=known, clf=model, fit_clf=False, batch_size=n)
+        known[rows] = y[rows]
+        model.fit(X, known)
 
-    def step(self, n: int) -> None:
-        rows = self._strategy.query(X=self._X, y=self._known, clf=self._model, fit_clf=False, batch_size=n)
-        self._known[rows] = self._y[rows]
-        self._model.fit(self._X, self._known)
-
-    def predict(self, X: NDArray) -> NDArray:
-        return self._model.predict(X)
+    return step, model.predict
 
 
 _CONTENDERS: dict[str, Callable[..., _Contender]] = {
-    "gaussify": _Gaussify,
-    "gaussify, top ten": partial(_Gaussify, diverse=False),
-    "modAL": _ModAL,
-    "scikit-activeml": _ScikitActiveML,
+    "gaussify": _gaussify,
+    "gaussify, top ten": partial(_gaussify, diverse=False),
+    "modAL": _modal,
+    "scikit-activeml": _skactiveml,
 }
+
+
+def _peer(name: str, module: str) -> Any:
+    return import_optional(module, extra="peers", needed_by=f"the contender {name!r}")
 
 
 def _check_with_its_old_name(X: Any, y: Any, *, force_all_finite: bool | str = True, **options: Any) -> Any:
@@ -138,9 +120,9 @@ def _time_steps(settings: lab.Settings) -> list[lab.Record]:
     made = {name: _CONTENDERS[name](X, y, first) for name in settings["contenders"] if name != "gaussify, top ten"}
     seconds: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(settings["n_timed"] + 1):
-        for name, contender in made.items():
+        for name, (step, _) in made.items():
             start = time.perf_counter()
-            contender.step(1)
+            step(1)
             seconds[name].append(time.perf_counter() - start)
     best = {name: min(own[1:]) for name, own in seconds.items()}
     return [
@@ -152,25 +134,22 @@ def _time_steps(settings: lab.Settings) -> list[lab.Record]:
 
 def _count_labels(settings: lab.Settings, task: lab.Task) -> list[lab.Record]:
     sizes = {name: settings[name] for name in ("n_pool", "n_test")}
-    pool, first = lab.make_pool(*_labelled(settings["dataset"]), task["seed"], **sizes, n_initial=10)
-    contender = _CONTENDERS[task["contender"]](pool.X, pool.y, first)
+    if settings["dataset"] == "made":
+        X, y = datasets.make_four_classes(600, random_state=0)
+        y = (y % 2).astype(np.int64)
+    else:
+        X, y = lab.load_rows(settings["dataset"])
+    pool, first = lab.make_pool(X, y, task["seed"], **sizes, n_initial=10)
+    step, predict = _CONTENDERS[task["contender"]](pool.X, pool.y, first)
     records: list[lab.Record] = []
     start = time.perf_counter()
     for n_labels in range(10, settings["n_labels"] + 1, 10):
-        accuracy = round(float((contender.predict(pool.X_test) == pool.y_test).mean()), 5)
+        accuracy = round(float((predict(pool.X_test) == pool.y_test).mean()), 5)
         seconds = round(time.perf_counter() - start, 3)
         records.append({"of": task["contender"], "n_labels": n_labels, "accuracy": accuracy, "seconds": seconds})
         if n_labels < settings["n_labels"]:
-            contender.step(10)
+            step(10)
     return records
-
-
-def _labelled(dataset: str) -> tuple[NDArray, NDArray]:
-    if dataset == "made":
-        X, y = datasets.make_four_classes(600, random_state=0)
-        return X, (y % 2).astype(np.int64)
-    data: Any = datasets.load(dataset)
-    return data.X_train.astype(np.float64), data.y_train
 
 
 _LEVELS = (0.7, 0.75, 0.78, 0.8)
@@ -198,10 +177,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
         bars, line = axes[0]
         bars.bar([r["of"] for r in steps], [r["seconds"] for r in steps], color=SERIES_COLOURS[: len(steps)])
         bars.set(ylabel="seconds a label", yscale="log")
-        contenders = lab.by(lab.select(records, measurement="labels"), "of")
-        for colour, (name, own) in zip(SERIES_COLOURS, contenders.items(), strict=False):
-            at, accuracy, _ = lab.curve(own, "n_labels", "accuracy")
-            line.plot(at, accuracy, color=colour, label=name)
+        lab.draw_lines(line, lab.by(lab.select(records, measurement="labels"), "of"), "n_labels", "accuracy")
         line.set(xlabel="labels", ylabel="test accuracy")
         line.legend(fontsize=8)
 

@@ -4,6 +4,7 @@ Labels become Gaussian observations once; the rest is Gaussian regression of eac
 scikit-learn's.
 """
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,13 @@ _N_BINS = 10
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
     models = lab.choices([_DEFAULT, "gauss", *_METHODS, *_BASELINES], settings["alpha_eps"])
-    return [
-        {"split": split, "model": model["method"], "alpha_eps": model["alpha_eps"]}
-        for split in range(settings["n_splits"])
-        for model in models
-    ]
+    pairs = itertools.product(range(settings["n_splits"]), models)
+    return [{"split": split, "model": model["method"], "alpha_eps": model["alpha_eps"]} for split, model in pairs]
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     split = _split(task["split"])
-    estimator = _baseline(task["model"]) if task["model"] in _BASELINES else _estimator(settings, task)
-    estimator.fit(split.X, split.y)
+    estimator = _estimator(settings, task).fit(split.X, split.y)
     probs = estimator.predict_proba(split.X_test)
     own = lab.scores(probs, split.y_test, _SCORES)
     own["train_nll"] = round(metrics.nll(estimator.predict_proba(split.X), split.y), 6)
@@ -46,19 +43,23 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     ]
 
 
-def _estimator(settings: lab.Settings, task: lab.Task) -> BayesianLogisticRegression:
-    """Return the estimator with default settings, or the paper's model: everything fixed, temperature one."""
-    if task["model"] == _DEFAULT:
-        return BayesianLogisticRegression()
-    return BayesianLogisticRegression(
-        task["model"],
-        alpha_eps=lab.given_alpha_eps(task),
-        temperature=1.0,
-        prior_variance=settings["prior_variance"],
-        intercept_variance=settings["prior_variance"],
-        label_variance=settings["label_variance"],
-        reservoir_size=0,
-    )
+def _estimator(settings: lab.Settings, task: lab.Task) -> Any:
+    """Return a baseline, our estimator with default settings, or the paper's model: all fixed, temperature one."""
+    from sklearn.dummy import DummyClassifier
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    others = {
+        _DEFAULT: BayesianLogisticRegression(),
+        "logistic regression": LogisticRegression(max_iter=2000),
+        "gradient boosting": HistGradientBoostingClassifier(random_state=0, max_iter=50),
+        "majority class": DummyClassifier(strategy="prior"),
+    }
+    if task["model"] in others:
+        return others[task["model"]]
+    fixed: dict[str, Any] = {"alpha_eps": lab.given_alpha_eps(task), "temperature": 1.0, "reservoir_size": 0}
+    fixed |= {"prior_variance": settings["prior_variance"], "intercept_variance": settings["prior_variance"]}
+    return BayesianLogisticRegression(task["model"], label_variance=settings["label_variance"], **fixed)
 
 
 def _split(number: int) -> lab.Split:
@@ -69,19 +70,6 @@ def _split(number: int) -> lab.Split:
     X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=number, stratify=y)
     scaler = StandardScaler().fit(X)
     return lab.Split(scaler.transform(X), y, scaler.transform(X_test), y_test)
-
-
-def _baseline(name: str) -> Any:
-    from sklearn.dummy import DummyClassifier
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.linear_model import LogisticRegression
-
-    models = {
-        "logistic regression": LogisticRegression(max_iter=2000),
-        "gradient boosting": HistGradientBoostingClassifier(random_state=0, max_iter=50),
-        "majority class": DummyClassifier(strategy="prior"),
-    }
-    return models[name]
 
 
 def _or_none(value: float) -> float | None:
@@ -108,9 +96,9 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
     with figure_file(folder, "digits", 1, 1 + len(shown), width=12.0, height=3.6) as (_, axes):
         axis = axes[0, 0]
         for method in _METHODS:
-            own = sorted((r["alpha_eps"], r["nll"]) for r in lab.select(summary, model=method))
-            if own:
-                axis.semilogx(*zip(*own, strict=True), "o-", color=METHOD_COLOURS[method], label=method)
+            points = sorted((r["alpha_eps"], r["nll"]) for r in lab.select(summary, model=method))
+            if points:
+                axis.semilogx(*zip(*points, strict=True), "o-", color=METHOD_COLOURS[method], label=method)
         for model, colour in {"gauss": "gauss", "logistic regression": "exact"}.items():
             for row in lab.select(summary, model=model):
                 axis.axhline(row["nll"], ls="--", c=METHOD_COLOURS[colour], label=model)
@@ -123,13 +111,10 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
                 axis.set_axis_off()
                 continue
             alpha = best["alpha_eps"]
-            bins = _reliability(lab.select(records, split=0, model=model, alpha_eps=alpha))
+            own = lab.select(records, split=0, model=model, alpha_eps=alpha)
+            confidence, accuracy, count = (lab.column(own, name) for name in ("confidence", "bin_accuracy", "count"))
+            bins = Reliability(np.linspace(0.0, 1.0, _N_BINS + 1), confidence, accuracy, count.astype(int))
             ReliabilityDisplay(bins, name=model if alpha is None else f"{model}, {alpha}").plot(axis)
-
-
-def _reliability(records: list[lab.Record]) -> Reliability:
-    confidence, accuracy, count = (lab.column(records, name) for name in ("confidence", "bin_accuracy", "count"))
-    return Reliability(np.linspace(0.0, 1.0, _N_BINS + 1), confidence, accuracy, count.astype(int))
 
 
 TITLE = "Bayesian logistic regression on handwritten digits, in closed form, by every method"

@@ -7,7 +7,7 @@ import numpy as np
 
 from gaussify.experiments import _lab as lab
 from gaussify.linear import BayesianLogisticRegression
-from gaussify.plotting import SERIES_COLOURS, figure_file
+from gaussify.plotting import figure_file
 
 _SCORES = {"accuracy": "accuracy", "log_loss": "log-loss [nat]"}
 _LEAST = 1e-6  # probability, so that a single row of a baseline does not dominate
@@ -44,9 +44,10 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
         own.append((float(probs.argmax() == label[0]), -np.log(max(probs[label[0]], _LEAST))))
         model.partial_fit(row, label)
     size = settings["block"]
-    blocks = (np.mean(own[start : start + size], 0).round(4).tolist() for start in range(0, len(own), size))
     return [
-        {"n_seen": size * number, **dict(zip(_SCORES, block, strict=True))} for number, block in enumerate(blocks, 1)
+        {"n_seen": start + size}
+        | dict(zip(_SCORES, np.mean(own[start : start + size], 0).round(4).tolist(), strict=True))
+        for start in range(0, len(own), size)
     ]
 
 
@@ -66,9 +67,7 @@ def _summarise(records: list[lab.Record]) -> list[lab.Record]:
 def _draw(records: list[lab.Record], folder: Path) -> None:
     with figure_file(folder, "digits_stream", 1, len(_SCORES), width=9.0, height=3.4) as (figure, axes):
         for (metric, label), axis in zip(_SCORES.items(), axes[0], strict=True):
-            for colour, (model, own) in zip(SERIES_COLOURS, lab.by(records, "model").items(), strict=False):
-                at, average, _ = lab.curve(own, "n_seen", metric)
-                axis.plot(at, average, color=colour, label=model)
+            lab.draw_lines(axis, lab.by(records, "model"), "n_seen", metric)
             axis.set(xlabel="rows seen", ylabel=f"{label} of the next rows")
         axes[0, 1].set_ylim(0.0, 2.5)
         lab.legend_below(figure, axes, n_labels=2)

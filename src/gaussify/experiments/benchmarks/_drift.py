@@ -7,7 +7,7 @@ import numpy as np
 from gaussify.datasets import make_drifting_stream
 from gaussify.experiments import _lab as lab
 from gaussify.linear import BayesianLogisticRegression
-from gaussify.plotting import SERIES_COLOURS, figure_file
+from gaussify.plotting import figure_file
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
@@ -43,9 +43,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
     drifts = lab.by(records, "drift")
     with figure_file(folder, "drift", 1, len(drifts), width=3.8 * len(drifts), height=3.0, sharey=True) as (_, axes):
         for axis, (drift, some) in zip(axes[0], drifts.items(), strict=True):
-            for colour, (factor, own) in zip(SERIES_COLOURS, lab.by(some, "forgetting").items(), strict=False):
-                at, average, _ = lab.curve(own, "n_seen", "log_loss")
-                axis.plot(at, average, color=colour, label=f"{factor}")
+            lab.draw_lines(axis, lab.by(some, "forgetting"), "n_seen", "log_loss")
             axis.set(title=f"{drift} drift", xlabel="rows seen")
         axes[0, 0].set_ylabel("log-loss of the next rows")
         axes[0, -1].legend(title="forgetting", fontsize=7, title_fontsize=7)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from gpytorch import variational
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import InducingPointKernel, Kernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import DirichletClassificationLikelihood
@@ -17,16 +18,11 @@ from gpytorch.likelihoods import SoftmaxLikelihood as GPyTorchSoftmaxLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from gpytorch.models import ApproximateGP, ExactGP
-from gpytorch.variational import (
-    CholeskyVariationalDistribution,
-    IndependentMultitaskVariationalStrategy,
-    VariationalStrategy,
-)
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gaussify.experiments._lab._timing import steps_until
+from gaussify.experiments._lab import steps_until
 from gaussify.likelihoods import SoftmaxLikelihood
 
 _RATE = 0.1  # of Adam: of 0.01, 0.03 and 0.1 the best on letter for the softmax model, and usual for regression
@@ -37,16 +33,7 @@ _PREDICTED = 1000  # rows at a time
 class DirichletSGPR(ExactGP):
     """Sparse regression on Dirichlet targets, one latent a class as a batch, with GPyTorch's defaults.
 
-    Parameters
-    ----------
-    X, labels
-        Training rows. The number of classes is one more than the largest label.
-    points
-        The first inducing points, shared by all latents.
-    mean
-        The first constant means; by default, those of the targets.
-    kernel_per_class
-        If true, each latent has its own kernel.
+    All latents share the first inducing points. The first constant means are by default those of the targets.
     """
 
     def __init__(
@@ -64,9 +51,8 @@ class DirichletSGPR(ExactGP):
         batch = torch.Size([len(targets)])
         self.mean_module = ConstantMean(batch_shape=batch).to(X)
         self.mean_module.initialize(constant=targets.mean(1) if mean is None else mean)
-        kernel = scaled_rbf(
-            X.shape[1], float(targets.var(1).mean()), X.dtype, batch if kernel_per_class else torch.Size()
-        )
+        variance, own_batch = float(targets.var(1).mean()), batch if kernel_per_class else torch.Size()
+        kernel = scaled_rbf(X.shape[1], variance, X.dtype, own_batch)
         self.covar_module = InducingPointKernel(kernel, points.detach().clone(), likelihood)
 
     def forward(self, x: Float[Tensor, "... d"]) -> MultivariateNormal:
@@ -76,32 +62,24 @@ class DirichletSGPR(ExactGP):
     def bound(self) -> Float[Tensor, ""]:
         """Return the collapsed bound of all latents together, differentiable."""
         (X,) = self.train_inputs
-        by_latent = ExactMarginalLogLikelihood(self.likelihood, self)(self(X), self.train_targets)
-        return by_latent.sum() * len(X)
+        return ExactMarginalLogLikelihood(self.likelihood, self)(self(X), self.train_targets).sum() * len(X)
 
 
 class SoftmaxSVGP(ApproximateGP):
     """Stochastic variational inference of one latent a class, independent, with learnt inducing points.
 
-    Parameters
-    ----------
-    points
-        The first inducing points, of each class if it has its own kernel.
-    n_classes
-        The number of latents.
-    kernel_per_class
-        If true, each latent has its own kernel, mean and inducing points.
+    With a kernel for each class, each latent also has its own mean and inducing points, which begin at ``points``.
     """
 
     def __init__(self, points: Float[Tensor, "m d"], n_classes: int, *, kernel_per_class: bool) -> None:
         m, d = points.shape
         latents = torch.Size([n_classes])
         batch = latents if kernel_per_class else torch.Size()
-        distribution = CholeskyVariationalDistribution(m, batch_shape=latents)
-        strategy = VariationalStrategy(
+        distribution = variational.CholeskyVariationalDistribution(m, batch_shape=latents)
+        strategy = variational.VariationalStrategy(
             self, points.expand(*batch, m, d).clone(), distribution, learn_inducing_locations=True
         )
-        super().__init__(IndependentMultitaskVariationalStrategy(strategy, num_tasks=n_classes))
+        super().__init__(variational.IndependentMultitaskVariationalStrategy(strategy, num_tasks=n_classes))
         self.mean_module = ConstantMean(batch_shape=batch)
         self.covar_module = scaled_rbf(d, 1.0, points.dtype, batch)
         self.to(points)

@@ -20,7 +20,7 @@ limits of GPyTorch's training, and 8 GB.
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -32,15 +32,7 @@ from torch import Tensor
 
 from gaussify import datasets
 from gaussify.experiments import _lab as lab
-from gaussify.experiments._lab._timing import best_times, peak_gibibytes, run_alone
-from gaussify.experiments.benchmarks._gp_peers import (
-    DirichletSGPR,
-    Trainer,
-    dirichlet_trainer,
-    scaled_rbf,
-    svgp_trainer,
-    watch,
-)
+from gaussify.experiments.benchmarks import _gp_peers as peers
 from gaussify.experiments.benchmarks._gp_speed_figures import NLL, OWN, draw, summarise
 from gaussify.gp import GPClassifier
 from gaussify.gp._constant_mean import constant_variance
@@ -123,13 +115,13 @@ class Evaluation(NamedTuple):
     def _begin(self) -> tuple[SoftmaxLikelihood, Kernel, SortedRows, Float[Tensor, "m d"]]:
         likelihood = SoftmaxLikelihood(int(self.labels.max()) + 1, torch.tensor(_ALPHA).double(), "moment-ori")
         variance = float(likelihood.target_table().mean[self.labels].var(0).mean())
-        kernel = scaled_rbf(self.X.shape[1], variance, torch.float64, torch.Size())
+        kernel = peers.scaled_rbf(self.X.shape[1], variance, torch.float64, torch.Size())
         rows = SortedRows.of(self.X, self.labels, n_classes=likelihood.n_classes)
         return likelihood, kernel, rows, self.points.clone().requires_grad_()
 
     def gpytorch(self, *, kernel_per_class: bool, mean: Tensor | None = None) -> Callable[[], float]:
         """Return a function that evaluates GPyTorch's bound and gradient."""
-        model = DirichletSGPR(self.X, self.labels, self.points, mean=mean, kernel_per_class=kernel_per_class)
+        model = peers.DirichletSGPR(self.X, self.labels, self.points, mean=mean, kernel_per_class=kernel_per_class)
 
         def evaluate() -> float:
             model.zero_grad()
@@ -144,25 +136,20 @@ def _objective(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     """Times in one interleaved run, and memory in separate processes."""
     split, m = load_split(*settings["letter"]), settings["n_inducing"]
     problem = Evaluation.of(split.X, split.y, m)
-    own = problem.own()
-    mean = own().mean
-    runs: dict[str, Callable[[], Any]] = {OWN: own}
+    runs: dict[str, Callable[[], Any]] = {OWN: problem.own()}
+    mean = runs[OWN]().mean
     runs |= {name: problem.gpytorch(mean=mean, **options) for name, options in _PEERS.items()}
     alone = {
-        name: run_alone(__name__, "evaluate_alone", name, settings["letter"], m, mean.tolist())
+        name: lab.run_alone(__name__, "evaluate_alone", name, settings["letter"], m, mean.tolist())
         for name in settings["memory_of"]
     }
-    times = best_times(runs, settings["n_rounds"], {OWN: settings["n_own"]})
+    times = lab.best_times(runs, settings["n_rounds"], {OWN: settings["n_own"]})
     for name, seconds in times.items():
         record: lab.Record = {"contender": name, "seconds": seconds, "time_ratio": seconds / times[OWN]}
         if name in alone:
             before, peak, value = alone[name]
-            record |= {
-                "gibibytes_before": before,
-                "peak_gibibytes": peak,
-                "memory_ratio": peak / alone[OWN][1],
-                "objective_per_row": value / len(split.X),
-            }
+            record |= {"gibibytes_before": before, "peak_gibibytes": peak, "memory_ratio": peak / alone[OWN][1]}
+            record["objective_per_row"] = value / len(split.X)
         yield record
 
 
@@ -172,7 +159,7 @@ def _with_labels(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     problem = Evaluation.of(split.X, split.y, settings["n_inducing"])
     runs: dict[str, Callable[[], Any]] = {"matched": problem.own()}
     runs |= {name: problem.with_labels(name, seed) for name in ("elbo", "leave-one-out")}
-    times = best_times(runs, settings["n_own"])
+    times = lab.best_times(runs, settings["n_own"])
     for name, seconds in times.items():
         yield {"contender": name, "seconds": seconds, "time_ratio": seconds / times["matched"]}
 
@@ -181,13 +168,11 @@ def evaluate_alone(contender: str, split: list[Any], n_inducing: int, mean: list
     """Evaluate once, and print the peak memory of this process before and after, in gibibytes, and the bound."""
     X, y, _, _ = load_split(*split)
     problem = Evaluation.of(X, y, n_inducing)
-    is_own = contender == OWN
-    evaluate: Callable[[], Any] = (
-        problem.own() if is_own else problem.gpytorch(mean=torch.tensor(mean).double(), **_PEERS[contender])
-    )
-    before = peak_gibibytes()
+    options = _PEERS.get(contender)
+    evaluate: Any = problem.gpytorch(mean=torch.tensor(mean).double(), **options) if options else problem.own()
+    before = lab.peak_gibibytes()
     found = evaluate()
-    print(before, peak_gibibytes(), found.value if is_own else found)
+    print(before, lab.peak_gibibytes(), found if options else found.value)
 
 
 def _classes(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
@@ -201,15 +186,11 @@ def _classes(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
             if k in settings["gpytorch_classes"] and n == min(settings["class_rows"]):
                 runs[_ONE_KERNEL, n, k] = problem.gpytorch(kernel_per_class=False)
     n_in_a_row = {case: settings["n_own"] for case in runs if case[0] == OWN}
-    times = best_times(runs, settings["n_rounds"], n_in_a_row)
+    times = lab.best_times(runs, settings["n_rounds"], n_in_a_row)
     fewest = min(settings["n_classes"])
     for (name, n, k), seconds in times.items():
-        yield {
-            "contender": f"{name}, {n} rows",
-            "n_classes": k,
-            "seconds": seconds,
-            "time_ratio": seconds / times[name, n, fewest],
-        }
+        ratio = seconds / times[name, n, fewest]
+        yield {"contender": f"{name}, {n} rows", "n_classes": k, "seconds": seconds, "time_ratio": ratio}
 
 
 def _share(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
@@ -223,21 +204,17 @@ def _share(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
         "product by torch": lambda: tensor @ tensor,
         "product by NumPy": lambda: matrix @ matrix,
     }
-    times = best_times(runs, settings["n_rounds"] * settings["n_own"])
+    times = lab.best_times(runs, settings["n_rounds"] * settings["n_own"])
     work = dict.fromkeys(runs, 2.0 * size**3) | {OWN: 4.0 * len(split.X) * m**2}
     speed = {name: work[name] / seconds for name, seconds in times.items()}
     for name, seconds in times.items():
-        yield {
-            "contender": name,
-            "seconds": seconds,
-            "gigaflops": 1e-9 * speed[name],
-            "share_of_peak": speed[name] / max(speed.values()),
-        }
+        share = speed[name] / max(speed.values())
+        yield {"contender": name, "seconds": seconds, "gigaflops": 1e-9 * speed[name], "share_of_peak": share}
 
 
 def _million(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     """Seconds and peak memory in a separate process."""
-    seconds, peak = run_alone(__name__, "evaluate_many_rows", *settings["million"], settings["n_inducing"], seed)
+    seconds, peak = lab.run_alone(__name__, "evaluate_many_rows", *settings["million"], settings["n_inducing"], seed)
     yield {"contender": OWN, "seconds": seconds, "peak_gibibytes": peak}
 
 
@@ -247,7 +224,7 @@ def evaluate_many_rows(n: int, d: int, n_classes: int, n_inducing: int, seed: in
     evaluate = Evaluation.of(*rows, n_inducing).own()
     begun = time.perf_counter()
     evaluate()
-    print(time.perf_counter() - begun, peak_gibibytes())
+    print(time.perf_counter() - begun, lab.peak_gibibytes())
 
 
 def _scores(probs: Float[np.ndarray, "n c"], y: Int64[np.ndarray, " n"]) -> lab.Record:
@@ -257,25 +234,22 @@ def _scores(probs: Float[np.ndarray, "n c"], y: Int64[np.ndarray, " n"]) -> lab.
 
 def _fitted(model: Any, split: lab.Split, n_rows: int | None = None) -> lab.Record:
     """Scores of a scikit-learn estimator, fitted to the first rows or to all."""
-    marks = [time.perf_counter()]
+    begun = time.perf_counter()
     model.fit(split.X[:n_rows], split.y[:n_rows])
-    marks.append(time.perf_counter())
+    fitted = time.perf_counter()
     probs = model.predict_proba(split.X_test)
-    marks.append(time.perf_counter())
-    seconds, predict_seconds = np.diff(marks).tolist()
-    return {"seconds": seconds, "predict_seconds": predict_seconds, **_scores(probs, split.y_test)}
+    seconds = {"seconds": fitted - begun, "predict_seconds": time.perf_counter() - fitted}
+    return seconds | _scores(probs, split.y_test)
 
 
-def _watched(make: Callable[..., Trainer], settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
+def _watched(
+    make: Callable[..., peers.Trainer], settings: lab.Settings, split: lab.Split, seed: int
+) -> Iterator[lab.Record]:
     """Scores of a model of GPyTorch while it is trained."""
     training = partial(make, split.X, split.y, split.X_test, settings["n_inducing"])
-    for look in watch(training, settings["time_limit"], settings["n_looks"]):
-        yield {
-            "n_iterations": look.n_steps,
-            "seconds": look.seconds,
-            "predict_seconds": look.predict_seconds,
-            **_scores(look.probs, split.y_test),
-        }
+    for look in peers.watch(training, settings["time_limit"], settings["n_looks"]):
+        seconds = {"seconds": look.seconds, "predict_seconds": look.predict_seconds}
+        yield {"n_iterations": look.n_steps, **seconds, **_scores(look.probs, split.y_test)}
 
 
 def _own_fits(
@@ -288,45 +262,33 @@ def _own_fits(
         yield {"n_iterations": model.search_[0].n_iterations, **record}
 
 
-def _forest(settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
-    from sklearn.ensemble import RandomForestClassifier
-
-    yield _fitted(RandomForestClassifier(settings["n_trees"], n_jobs=-1, random_state=seed), split)
-
-
-def _boosting(settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    yield _fitted(HistGradientBoostingClassifier(random_state=seed), split)
-
-
-def _one_vs_rest(settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
-    """Scores of a kernel with one lengthscale for each class; a search for more would take long."""
+def _of_sklearn(name: str, settings: lab.Settings, split: lab.Split, seed: int) -> Iterator[lab.Record]:
+    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
     from sklearn.gaussian_process import GaussianProcessClassifier
     from sklearn.gaussian_process.kernels import RBF
 
-    kernel = 1.0 * RBF(split.X.shape[1] ** 0.5)
-    yield _fitted(GaussianProcessClassifier(kernel, random_state=seed), split, settings["n_exact_rows"])
+    kernel = 1.0 * RBF(split.X.shape[1] ** 0.5)  # a lengthscale for each class; a search for more would take long
+    models = {
+        "forest": RandomForestClassifier(settings["n_trees"], n_jobs=-1, random_state=seed),
+        "boosting": HistGradientBoostingClassifier(random_state=seed),
+        "gp": GaussianProcessClassifier(kernel, random_state=seed),
+    }
+    yield _fitted(models[name], split, settings["n_exact_rows"] if name == "gp" else None)
 
 
-_Contender = Callable[[lab.Settings, lab.Split, int], Iterator[lab.Record]]
-
-
-def _contenders(settings: lab.Settings) -> dict[str, _Contender]:
-    contenders: dict[str, _Contender] = {}
-    svgp = partial(svgp_trainer, batch_size=settings["batch_size"])
-    for n_predict, iterations in settings["own"]:
-        name = f"{OWN}, M={settings['n_inducing']}"
-        contenders[name if n_predict is None else f"{name}, {n_predict} to predict"] = partial(
-            _own_fits, n_predict, iterations
-        )
-    return contenders | {
+def _contenders(settings: lab.Settings) -> Mapping[str, Callable[..., Iterator[lab.Record]]]:
+    svgp, name = partial(peers.svgp_trainer, batch_size=settings["batch_size"]), f"{OWN}, M={settings['n_inducing']}"
+    own = {
+        name if n_predict is None else f"{name}, {n_predict} to predict": partial(_own_fits, n_predict, iterations)
+        for n_predict, iterations in settings["own"]
+    }
+    return own | {
         "GPyTorch SVGP, one kernel": partial(_watched, partial(svgp, kernel_per_class=False)),
         "GPyTorch SVGP, one kernel a class": partial(_watched, partial(svgp, kernel_per_class=True)),
-        "GPyTorch Dirichlet": partial(_watched, dirichlet_trainer),
-        "random forest": _forest,
-        "gradient boosting": _boosting,
-        f"scikit-learn GP, {settings['n_exact_rows']} rows": _one_vs_rest,
+        "GPyTorch Dirichlet": partial(_watched, peers.dirichlet_trainer),
+        "random forest": partial(_of_sklearn, "forest"),
+        "gradient boosting": partial(_of_sklearn, "boosting"),
+        f"scikit-learn GP, {settings['n_exact_rows']} rows": partial(_of_sklearn, "gp"),
     }
 
 
@@ -346,9 +308,8 @@ def _tasks(settings: lab.Settings) -> list[lab.Task]:
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     measure = _MEASUREMENTS.get(task["measurement"]) or partial(_scored, task["contender"])
-    return [
-        {name: lab.significant(value) for name, value in record.items()} for record in measure(settings, seed % 2**31)
-    ]
+    records = measure(settings, seed % 2**31)
+    return [{name: lab.significant(value) for name, value in record.items()} for record in records]
 
 
 def _scored(contender: str, settings: lab.Settings, seed: int) -> list[lab.Record]:

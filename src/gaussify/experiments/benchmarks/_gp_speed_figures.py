@@ -48,11 +48,9 @@ def summarise(records: list[lab.Record]) -> list[lab.Record]:
     """Return the main columns: of scores the last of each contender, with the first time below each target."""
     rows = [_main(record) for record in records if record["measurement"] != NLL]
     for own in _by_contender(lab.select(records, measurement=NLL)).values():
-        first = {
-            f"seconds_to_{target}": next((record["seconds"] for record in own if record["nll"] <= target), None)
-            for target in TARGETS
-        }
-        rows.append(_main(own[-1]) | first)
+        rows.append(_main(own[-1]))
+        for target in TARGETS:
+            rows[-1][f"seconds_to_{target}"] = next((r["seconds"] for r in own if r["nll"] <= target), None)
     return rows
 
 
@@ -66,9 +64,8 @@ def _main(record: lab.Record) -> lab.Record:
 
 def _by_contender(records: list[lab.Record]) -> dict[str, list[lab.Record]]:
     """Return the records of each contender in the order of time."""
-    return {
-        name: sorted(own, key=lambda record: record["seconds"]) for name, own in lab.by(records, "contender").items()
-    }
+    groups = lab.by(records, "contender")
+    return {name: sorted(own, key=lambda record: record["seconds"]) for name, own in groups.items()}
 
 
 def _bars(name: str, title: str, label: str, axis: Any, records: list[lab.Record]) -> None:
@@ -82,9 +79,8 @@ def _draw_classes(axis: Any, records: list[lab.Record]) -> None:
         own = sorted(own, key=lambda record: record["n_classes"])
         x, y = (lab.column(own, name) for name in ("n_classes", "seconds"))
         axis.plot(x, y, "o-", markersize=4, color=colour, label=contender)
-    axis.set(
-        xscale="log", yscale="log", xlabel="classes", ylabel="seconds", title="objective and gradient, more classes"
-    )
+    axis.set(xscale="log", yscale="log", xlabel="classes", ylabel="seconds")
+    axis.set_title("objective and gradient, more classes")
     axis.yaxis.set_major_formatter("{x:g}")
     axis.yaxis.set_minor_formatter(_some)
     ticks = sorted({record["n_classes"] for record in records})
@@ -123,23 +119,9 @@ def _draw_scores(records: list[lab.Record], axis: Any) -> None:
     low, high = np.log(axis.get_ylim())
     places = spread_out((np.log([end[3] for end in ends]) - low) / (high - low), gap=0.055)
     for (name, colour, *end), place in zip(ends, places, strict=True):
-        axis.annotate(
-            name,
-            end,
-            xytext=(1.03, place),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=_LABEL_SIZE,
-            color=colour,
-            arrowprops={
-                "arrowstyle": "-",
-                "relpos": (0.0, 0.5),
-                "shrinkA": 2.0,
-                "color": colour,
-                "linewidth": 0.5,
-                "linestyle": ":",
-            },
-        )
+        look: dict[str, Any] = {"va": "center", "fontsize": _LABEL_SIZE, "color": colour}
+        arrow = {"arrowstyle": "-", "relpos": (0.0, 0.5), "shrinkA": 2.0, "color": colour, "lw": 0.5, "ls": ":"}
+        axis.annotate(name, end, xytext=(1.03, place), textcoords="axes fraction", arrowprops=arrow, **look)
 
 
 def _some(value: float, position: int | None) -> str:

@@ -35,7 +35,7 @@ from gaussify._optional import import_optional
 from gaussify.experiments import _lab as lab
 from gaussify.experiments._networks._architectures import MNISTNet, made
 from gaussify.experiments._networks._images import load_images
-from gaussify.experiments._networks._training import Recipe, logit_auroc, outputs_of, steps_down, train
+from gaussify.experiments._networks._training import Recipe, logit_auroc, logit_scores, outputs_of, steps_down, train
 from gaussify.likelihoods import SoftmaxLikelihood
 from gaussify.nn import InputsOf, LastLayer, extract_features
 from gaussify.plotting import SERIES_COLOURS, figure_file, plain_log_ticks
@@ -81,15 +81,11 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     learnt = learn(network, X[rows], y[rows], settings)
     seconds = time.perf_counter() - start
     probs = learnt.probs(X_test).double()
-    record: lab.Record = {"seconds": round(seconds, 3), **lab.scores(_positive(probs), y_test)}
+    record: lab.Record = {"seconds": round(seconds, 3), **logit_scores(_log(probs), y_test)}
     record["auroc"] = round(metrics.ood_auroc(probs, learnt.probs(other).double()), 5)
     record["logit_auroc"] = learnt.logits and logit_auroc(learnt.logits(X_test), learnt.logits(other))
-    calibrated = lab.scores(_positive(learnt.calibrate((X[few], y[few]))(X_test).double()), y_test)
+    calibrated = logit_scores(_log(learnt.calibrate((X[few], y[few]))(X_test).double()), y_test)
     return [record | {f"calibrated_{name}": calibrated[name] for name in ("nll", "ece")}]
-
-
-def _positive(probs: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-    return _log(probs).softmax(-1)
 
 
 def _log(probs: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
@@ -105,8 +101,8 @@ def _by_temperature(probs: Predict, apart: _Rows) -> Predict:
 
 
 def _check(settings: lab.Settings) -> None:
-    load_images(settings["dataset"])
-    load_images(settings["ood"])
+    for name in ("dataset", "ood"):
+        load_images(settings[name])
     for package in _PEERS.intersection(name.partition(",")[0] for name in settings["contenders"]):
         _peer(package)
 
@@ -117,9 +113,8 @@ def _peer(package: str) -> Any:
 
 def _trained(settings: lab.Settings, X: Tensor, y: Tensor, seed: int) -> nn.Module:
     """Return the network, from a checkpoint that all contenders share."""
-    network = made(partial(MNISTNet, settings["width"]), seed)
+    network, n_epochs = made(partial(MNISTNet, settings["width"]), seed), settings["n_epochs"]
     optimiser = torch.optim.Adadelta(network.parameters())
-    n_epochs = settings["n_epochs"]
     recipe = Recipe(n_epochs, 64, 1.0, steps_down(n_epochs, 0.7), seed=seed)
     digest = hashlib.sha256(X.numpy().tobytes() + y.numpy().tobytes()).hexdigest()[:16]
     folder = lab.scratch_folder("last-layer", settings) / f"seed{seed}-{digest}"
@@ -156,23 +151,20 @@ def _laplace(
         model.fit(DataLoader(TensorDataset(X, y), batch_size=_BATCH))
         model.optimize_prior_precision(method="marglik")
 
+    predict = partial(model, pred_type="glm", link_approx=link, **sampling)
+
     def probs(images: Tensor) -> Tensor:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            batches = images.split(_BATCH)
-            return torch.cat(
-                [model(batch, pred_type="glm", link_approx=link, **sampling) for batch in batches]
-            ).detach()
+        return made(lambda: torch.cat([predict(batch) for batch in images.split(_BATCH)]), 0).detach()
 
     return Learnt(probs, partial(_by_temperature, probs))
 
 
 def _vbll(network: nn.Module, X: Tensor, y: Tensor, settings: lab.Settings) -> Learnt:
     vbll = _peer("vbll")
-    body = InputsOf(network)
-    features = extract_features(body, X, batch_size=_BATCH, progress=False).X
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    features_of = partial(extract_features, InputsOf(network), batch_size=_BATCH, progress=False)
+    features = features_of(X).X
+
+    def trained() -> nn.Module:
         layer = vbll.DiscClassification(features.shape[1], _N_CLASSES, 1.0 / len(X))
         optimiser = torch.optim.AdamW(layer.parameters(), lr=settings["vbll_rate"])
         for _ in range(settings["vbll_epochs"]):
@@ -181,11 +173,13 @@ def _vbll(network: nn.Module, X: Tensor, y: Tensor, settings: lab.Settings) -> L
                 layer(features[rows]).train_loss_fn(y[rows]).backward()
                 nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
                 optimiser.step()
+        return layer
 
+    layer = made(trained, 0)
+
+    @torch.no_grad()
     def probs(images: Tensor) -> Tensor:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return layer(extract_features(body, images, batch_size=_BATCH, progress=False).X).predictive.probs
+        return made(lambda: layer(features_of(images).X).predictive.probs, 0)
 
     return Learnt(probs, partial(_by_temperature, probs))
 

@@ -10,7 +10,6 @@ import torch
 from torch.distributions import Beta
 
 from gaussify.experiments import _lab as lab
-from gaussify.experiments._lab._timing import best_times
 from gaussify.matching import match
 from gaussify.plotting import SERIES_COLOURS, figure_file
 
@@ -28,12 +27,9 @@ def _beta_variational(settings: lab.Settings) -> _Pair:
 
 def _import(settings: lab.Settings) -> _Pair:
     """Importing gaussify with its matching and likelihoods in a new process, against importing torch."""
-    names = "from gaussify import match, SoftmaxLikelihood, metrics"
-    return partial(_python, f"import torch; {names}"), partial(_python, "import torch")
-
-
-def _python(code: str) -> None:
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python = partial(subprocess.run, check=True)
+    code = "import torch; from gaussify import match, SoftmaxLikelihood, metrics"
+    return partial(python, [sys.executable, "-c", code]), partial(python, [sys.executable, "-c", "import torch"])
 
 
 _MEASUREMENTS = {
@@ -42,9 +38,13 @@ _MEASUREMENTS = {
 }
 
 
+def _tasks(settings: lab.Settings) -> list[lab.Task]:
+    return lab.combinations(measurement=_MEASUREMENTS)
+
+
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     own, reference = _MEASUREMENTS[task["measurement"]](settings)
-    seconds = best_times({"own": own, "reference": reference}, settings["n_repeats"])
+    seconds = lab.best_times({"own": own, "reference": reference}, settings["n_repeats"])
     ratio = round(seconds["own"] / seconds["reference"], 3)
     return [{"seconds": round(seconds["own"], 4), "reference_seconds": round(seconds["reference"], 4), "ratio": ratio}]
 
@@ -61,14 +61,4 @@ PRESETS = lab.presets(
     dict(n_pairs=100_000), smoke=dict(n_pairs=100, n_repeats=1), laptop=dict(n_repeats=5), paper=dict(n_repeats=10)
 )
 
-lab.register(
-    lab.Experiment(
-        "speed",
-        TITLE,
-        PRESETS,
-        lambda settings: [{"measurement": name} for name in _MEASUREMENTS],
-        _run,
-        _draw,
-        lambda records: records,
-    )
-)
+lab.register(lab.Experiment("speed", TITLE, PRESETS, _tasks, _run, _draw, list))

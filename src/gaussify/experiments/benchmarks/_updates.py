@@ -4,6 +4,7 @@
 blocks, two classes for the number of classes, and gaussify for the others (a value below one is slower than gaussify).
 """
 
+import itertools
 import math
 import time
 import warnings
@@ -18,8 +19,7 @@ from numpy.typing import NDArray
 
 from gaussify._optional import import_optional
 from gaussify.experiments import _lab as lab
-from gaussify.experiments._lab._timing import best_times, peak_gibibytes, run_alone
-from gaussify.experiments.benchmarks._posterior_oracle import logistic_posterior_moments
+from gaussify.experiments.benchmarks._posterior_oracle import PosteriorMoments, logistic_posterior_moments
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.linear.baselines import ADFClassifier
 from gaussify.plotting import figure_file
@@ -41,14 +41,13 @@ def _softmax_stream(n: int, d: int, n_classes: int, seed: int, scale: float = 3.
     return X, (X @ weights + generator.gumbel(size=(n, n_classes))).argmax(1)
 
 
-def _learn_blocks(X: _Floats, y: _Labels, n_classes: int, block: int) -> BayesianLogisticRegression:
+def _learn_blocks(X: _Floats, y: _Labels, n_classes: int, block: int) -> None:
     """Learn all rows, including those that wait in the buffer."""
     model = BayesianLogisticRegression()
     for start in range(0, len(X), block):
         part = slice(start, start + block)
         model.partial_fit(X[part], y[part], classes=np.arange(n_classes) if start == 0 else None)
     _ = model._accumulator.statistics  # unlike statistics_, not a copy, which would take time
-    return model
 
 
 def _blocks(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
@@ -56,17 +55,13 @@ def _blocks(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     n, d, block = settings["n_rows"], settings["n_features"], settings["block"]
     X, y = _softmax_stream(n, d, 10, seed)
     rows = torch.from_numpy(X)
-    times = best_times(
-        {
-            "gaussify": partial(_learn_blocks, X, y, 10, block),
-            "matrix product": lambda: rows.T @ rows,
-            "matrix product, in blocks": lambda: [
-                rows[i : i + block].T @ rows[i : i + block] for i in range(0, n, block)
-            ],
-            "symmetric matrix product": lambda: X.T @ X,
-        },
-        settings["n_repeats"],
-    )
+    runs: dict[str, Callable[[], object]] = {
+        "gaussify": partial(_learn_blocks, X, y, 10, block),
+        "matrix product": lambda: rows.T @ rows,
+        "matrix product, in blocks": lambda: [rows[i : i + block].T @ rows[i : i + block] for i in range(0, n, block)],
+        "symmetric matrix product": lambda: X.T @ X,
+    }
+    times = lab.best_times(runs, settings["n_repeats"])
     for name, seconds in times.items():
         ratio = times["matrix product"] / seconds
         yield {"contender": name, "microseconds_per_row": 1e6 * seconds / n, "speed_ratio": ratio}
@@ -77,10 +72,14 @@ def _classes(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     n, d, block = settings["n_rows"], settings["n_features"], settings["block"]
     streams = {k: _softmax_stream(n, d, k, seed) for k in settings["n_classes"]}
     runs = {str(k): partial(_learn_blocks, X, y, k, block) for k, (X, y) in streams.items()}
-    times = best_times(runs, 2 * settings["n_repeats"])  # many classes need new memory, which is slow at times
+    times = lab.best_times(runs, 2 * settings["n_repeats"])  # many classes need new memory, which is slow at times
     fewest = times[str(min(settings["n_classes"]))]
     for k, seconds in times.items():
         yield {"contender": f"{k} classes", "microseconds_per_row": 1e6 * seconds / n, "speed_ratio": fewest / seconds}
+
+
+def _peer(module: str) -> Any:
+    return import_optional(module, extra="bench", needed_by="gaussify reproduce updates")
 
 
 def _sklearn_stepper(model: Any, X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
@@ -110,8 +109,7 @@ def _sgd_stepper(X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
 
 def _river_stepper(X: _Floats, y: _Labels, n_classes: int) -> _Stepper:
     """Return the functions of the learning rate that is best on this very stream, in hindsight."""
-    linear_model = import_optional("river.linear_model", extra="bench", needed_by="gaussify reproduce updates")
-    optim = import_optional("river.optim", extra="bench", needed_by="gaussify reproduce updates")
+    linear_model, optim = _peer("river.linear_model"), _peer("river.optim")
     rows, labels = [dict(enumerate(row)) for row in X.tolist()], y.tolist()
     n_tried = min(len(X), 2000)
 
@@ -161,14 +159,9 @@ def _rows(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     own = seconds["gaussify"] / (limits["gaussify"] - 1)
     for name, total in seconds.items():
         per_row = total / (limits[name] - 1)
-        yield {
-            "contender": name,
-            "microseconds_per_row": 1e6 * per_row,
-            "speed_ratio": own / per_row,
-            "n_rows": limits[name],
-            "log_loss": float(np.mean(losses[name][1:])),
-            "gaussify_log_loss": float(np.mean(losses["gaussify"][1 : limits[name]])),
-        }
+        cost = {"microseconds_per_row": 1e6 * per_row, "speed_ratio": own / per_row, "n_rows": limits[name]}
+        loss, own_loss = (float(np.mean(some)) for some in (losses[name][1:], losses["gaussify"][1 : limits[name]]))
+        yield {"contender": name, **cost, "log_loss": loss, "gaussify_log_loss": own_loss}
 
 
 def _binary(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
@@ -184,22 +177,15 @@ def _binary(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
         for name in streams[0]:
             mean = {key: float(np.mean([stream[name][key] for stream in streams])) for key in streams[0][name]}
             seconds = mean.pop("seconds")
-            yield {
-                "contender": name,
-                "logit_std": float(scale),
-                "microseconds_per_row": 1e6 * seconds,
-                "speed_ratio": own / seconds,
-                **mean,
-            }
+            cost = {"microseconds_per_row": 1e6 * seconds, "speed_ratio": own / seconds}
+            yield {"contender": name, "logit_std": float(scale), **cost, **mean}
 
 
 def _binary_stream(settings: lab.Settings, scale: float, seed: int) -> dict[str, dict[str, float]]:
     """Return seconds a row and errors of every contender on one stream."""
-    bandits = import_optional("bayesianbandits", extra="bench", needed_by="gaussify reproduce updates")
+    bandits = _peer("bayesianbandits")
     n, d = settings["n_binary_rows"], settings["binary_features"]
-    X, y = _softmax_stream(n, d, 2, seed, scale=scale / math.sqrt(2.0))  # the logit is a difference of two
-    variance = scale**2 / d
-    moments = logistic_posterior_moments(X, y, variance, n_steps=settings["n_mcmc_steps"], seed=seed)
+    X, y, variance, moments = _known_posterior(settings, n, d, scale, seed)
     glm = partial(bandits.BayesianGLM, alpha=1.0 / variance)
     models: dict[str, Any] = {
         "gaussify": _binary_model(variance),
@@ -223,10 +209,7 @@ def _binary_stream(settings: lab.Settings, scale: float, seed: int) -> dict[str,
                 seconds[name] += time.perf_counter() - begun
     results = {}
     for name, model in models.items():
-        if name.startswith("gaussify"):
-            covariance = model.covariance_[0]
-        else:
-            covariance = np.linalg.inv(model.cov_inv_)
+        covariance = model.covariance_[0] if name.startswith("gaussify") else np.linalg.inv(model.cov_inv_)
         std, mean = np.sqrt(np.diag(covariance)), np.ravel(model.coef_)
         results[name] = {
             "seconds": seconds[name] / n,
@@ -237,6 +220,15 @@ def _binary_stream(settings: lab.Settings, scale: float, seed: int) -> dict[str,
     return results
 
 
+def _known_posterior(
+    settings: lab.Settings, n: int, d: int, scale: float, seed: int
+) -> tuple[_Floats, _Labels, float, PosteriorMoments]:
+    """Return rows and labels, the prior variance of the weights, and moments of their exact posterior."""
+    X, y = _softmax_stream(n, d, 2, seed, scale=scale / math.sqrt(2.0))  # the logit is a difference of two
+    variance = scale**2 / d
+    return X, y, variance, logistic_posterior_moments(X, y, variance, n_steps=settings["n_mcmc_steps"], seed=seed)
+
+
 def _binary_model(variance: float) -> BayesianLogisticRegression:
     return BayesianLogisticRegression(alpha_eps=0.1, prior_variance=variance, dispersion="auto", fit_intercept=False)
 
@@ -244,26 +236,19 @@ def _binary_model(variance: float) -> BayesianLogisticRegression:
 def _few_features(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     """Two classes and few features, where an average of the information replaces that of very different rows."""
     n = settings["n_binary_rows"]
-    for d in settings["few_features"]:
-        for scale in settings["binary_scales"]:
-            X, y = _softmax_stream(n, d, 2, seed, scale=scale / math.sqrt(2.0))
-            variance = scale**2 / d
-            moments = logistic_posterior_moments(X, y, variance, n_steps=settings["n_mcmc_steps"], seed=seed)
-            model = _binary_model(variance).fit(X, y)
-            ratio = np.sqrt(np.diag(model.covariance_[0])) / moments.std
-            yield {
-                "contender": f"{d} features",
-                "logit_std": float(scale),
-                "std_ratio": float(ratio.mean()),
-                "std_error": float(np.abs(ratio - 1.0).mean()),
-                "std_error_of_mcmc": moments.std_error,
-            }
+    for d, scale in itertools.product(settings["few_features"], settings["binary_scales"]):
+        X, y, variance, moments = _known_posterior(settings, n, d, scale, seed)
+        model = _binary_model(variance).fit(X, y)
+        ratio = np.sqrt(np.diag(model.covariance_[0])) / moments.std
+        errors = {"std_error": float(np.abs(ratio - 1.0).mean()), "std_error_of_mcmc": moments.std_error}
+        case = {"contender": f"{d} features", "logit_std": float(scale)}
+        yield case | {"std_ratio": float(ratio.mean())} | errors
 
 
 def _many_classes(settings: lab.Settings, seed: int) -> Iterator[lab.Record]:
     """128 features and 3100 classes, in a separate process, whose peak memory is measured."""
     sizes = [settings[name] for name in ("many_features", "many_classes", "many_rows")]
-    *seconds, peak = run_alone(__name__, "fit_many_classes", *sizes, seed)
+    *seconds, peak = lab.run_alone(__name__, "fit_many_classes", *sizes, seed)
     steps = ("fit", "predict a batch of 128", "choose everything automatically")
     for name, own in zip(steps, seconds, strict=True):
         yield {"contender": name, "seconds": own, "peak_gibibytes": peak}
@@ -277,14 +262,12 @@ def fit_many_classes(d: int, n_classes: int, n: int, seed: int) -> None:
     X = centres[y] + generator.normal(size=(n, d))
     model = BayesianLogisticRegression(**_FIXED)
     marks = [time.perf_counter()]
-    for step in (lambda: model.fit(X, y), lambda: model.predict_proba(X[:128]), lambda: _automatic(model)):
-        step()
-        marks.append(time.perf_counter())
-    print(*np.diff(marks), peak_gibibytes())
-
-
-def _automatic(model: BayesianLogisticRegression) -> None:
+    model.fit(X, y)
+    marks.append(time.perf_counter())
+    model.predict_proba(X[:128])
+    marks.append(time.perf_counter())
     model.set_params(**dict.fromkeys(_FIXED, "auto")).tune()
+    print(*np.diff([*marks, time.perf_counter()]), lab.peak_gibibytes())
 
 
 _MEASUREMENTS: dict[str, Callable[[lab.Settings, int], Iterator[lab.Record]]] = {
@@ -295,6 +278,10 @@ _MEASUREMENTS: dict[str, Callable[[lab.Settings, int], Iterator[lab.Record]]] = 
     "binary posterior, few features": _few_features,
     "many classes": _many_classes,
 }
+
+
+def _tasks(settings: lab.Settings) -> list[lab.Task]:
+    return lab.combinations(measurement=_MEASUREMENTS)
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
@@ -331,14 +318,4 @@ PRESETS = lab.presets(
     paper={},
 )
 
-lab.register(
-    lab.Experiment(
-        "updates",
-        TITLE,
-        PRESETS,
-        lambda settings: [{"measurement": name} for name in _MEASUREMENTS],
-        _run,
-        _draw,
-        lambda records: records,
-    )
-)
+lab.register(lab.Experiment("updates", TITLE, PRESETS, _tasks, _run, _draw, list))

@@ -71,16 +71,12 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
 def _fit(settings: lab.Settings, task: lab.Task, split: lab.Split, temperature: Any) -> tuple[Any, float]:
     from gaussify.gp import GPClassifier
 
-    n_searches = settings["n_searches"][task["objective"]]
-    model = GPClassifier(
-        n_inducing=settings["n_inducing"],
-        objective="elbo" if task["objective"] == "elbo" else "matched",
-        method=task["method"],
-        alpha_eps="per-class" if task["alpha_eps"] is None else task["alpha_eps"],
-        temperature=temperature,
-        scaling=settings["scaling"].get(task["dataset"], "standard"),
-        max_iter=n_searches * settings["max_iter"],
-    )
+    options: dict[str, Any] = {"method": task["method"], "n_inducing": settings["n_inducing"]}
+    options["objective"] = "elbo" if task["objective"] == "elbo" else "matched"
+    options["alpha_eps"] = "per-class" if task["alpha_eps"] is None else task["alpha_eps"]
+    options["scaling"] = settings["scaling"].get(task["dataset"], "standard")
+    options["max_iter"] = settings["n_searches"][task["objective"]] * settings["max_iter"]
+    model = GPClassifier(**options, temperature=temperature)
     start = time.perf_counter()
     model.fit(split.X, split.y)
     return model, time.perf_counter() - start
@@ -120,16 +116,15 @@ def _summarise(records: list[lab.Record]) -> list[lab.Record]:
     rows: list[lab.Record] = []
     for (dataset, temperature), some in lab.group(records, "dataset", "temperature").items():
         contenders = {"elbo": chosen_elbo(some)} | {name: best_matched(some, name) for name in ("matched", _LONGER)}
-        contenders = {name: own for name, own in contenders.items() if own}
-        nll = {name: lab.mean(own, "nll") for name, own in contenders.items()}
-        for name, own in contenders.items():
+        lowest = min(lab.mean(own, "nll") for own in contenders.values() if own)
+        for name, own in ((name, own) for name, own in contenders.items() if own):
             methods = ", ".join(lab.by(own, "method"))
             row: lab.Record = {"dataset": dataset, "temperature": temperature, "objective": name, "method": methods}
             row["alpha_eps"] = lab.significant(lab.mean(own, "used_alpha_eps"), 3)
             row |= {score: round(lab.mean(own, score), digits) for score, digits in _SCORES.items()}
             row["learnt_by"] = ", ".join(lab.by(own, "learnt_by"))
             row |= {"seconds": round(lab.mean(own, "seconds"), 1), "splits": len(own)}
-            rows.append(row | {"lowest": nll[name] <= min(nll.values())})
+            rows.append(row | {"lowest": lab.mean(own, "nll") <= lowest})
     return rows
 
 
@@ -137,13 +132,9 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
     """Draw NLL and bound of each method along the grid of alpha_eps, and where ``elbo`` ends."""
     for temperature, some in lab.by(records, "temperature").items():
         columns = lab.by(some, "dataset")
-        options: dict[str, Any] = {
-            "width": 1.2 + 2.5 * len(columns),
-            "height": 5.2,
-            "n_labels": None if len(columns) > 2 else 2,
-        }
-        name = f"temperature-{temperature}"
-        lab.draw_grid(folder, name, columns, _PANELS, _fill_panel, x_label="alpha_eps", sharex=True, **options)
+        options: dict[str, Any] = {"width": 1.2 + 2.5 * len(columns), "height": 5.2, "sharex": True}
+        options |= {"x_label": "alpha_eps", "n_labels": None if len(columns) > 2 else 2}
+        lab.draw_grid(folder, f"temperature-{temperature}", columns, _PANELS, _fill_panel, **options)
 
 
 def _fill_panel(axis: Any, records: list[lab.Record], metric: str) -> None:

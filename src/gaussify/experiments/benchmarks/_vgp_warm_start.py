@@ -20,7 +20,6 @@ from jaxtyping import Float
 
 from gaussify import datasets
 from gaussify.experiments import _lab as lab
-from gaussify.experiments._lab._timing import steps_until
 from gaussify.likelihoods import SoftmaxLikelihood
 
 TOY = "toy"
@@ -31,11 +30,8 @@ STARTS = {
     "elbo": "from the matched posterior by elbo",
 }
 
-_MATCHED: dict[str, dict[str, Any]] = {  # the matched models to start from
-    "brief": {"method": "moment", "alpha_eps": 0.1, "temperature": 1.0, "max_iter": 10},
-    "matched": {},
-    "elbo": {"objective": "elbo"},
-}
+_BRIEF = {"method": "moment", "alpha_eps": 0.1, "temperature": 1.0, "max_iter": 10}
+_MATCHED: dict[str, dict[str, Any]] = {"brief": _BRIEF, "matched": {}, "elbo": {"objective": "elbo"}}  # to start from
 _COLOURS = {"cold": "#0072B2", "brief": "#E69F00", "matched": "#D55E00", "elbo": "#009E73"}
 _PANELS = {"bound": "bound [nat per row]", "nll": "test NLL [nat]"}
 _CLOSE = (0.1, 0.03, 0.01)  # nats a row, from the end of the cold start
@@ -95,7 +91,7 @@ def watch(start: str, split: lab.Split, time_limit: float, n_looks: int, **optio
     seconds = time.perf_counter() - begun
     yield Look(0, seconds, trainer)
     marks = time_limit * 2.0 ** np.linspace(-0.5 * (n_looks - 1), 0.0, n_looks)
-    for n_steps, own in steps_until(marks, lambda now: trainer.step(now / time_limit), seconds):
+    for n_steps, own in lab.steps_until(marks, lambda now: trainer.step(now / time_limit), seconds):
         yield Look(n_steps, own, trainer)
 
 
@@ -153,13 +149,9 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
     """Draw bound and test NLL against time; a large dot is what a matched model reaches alone."""
     for optimizer, some in lab.by(lab.select(records, split=0), "optimizer").items():
         columns = lab.by(some, "dataset")
-        options: dict[str, Any] = {
-            "width": 1.0 + 3.2 * len(columns),
-            "height": 5.6,
-            "n_labels": 2 if len(columns) > 1 else 1,
-        }
-        name = f"warm-start-{optimizer}"
-        lab.draw_grid(folder, name, columns, _PANELS, _fill_panel, x_label="seconds", sharex="col", **options)
+        options: dict[str, Any] = {"width": 1.0 + 3.2 * len(columns), "height": 5.6, "sharex": "col"}
+        options |= {"x_label": "seconds", "n_labels": 2 if len(columns) > 1 else 1}
+        lab.draw_grid(folder, f"warm-start-{optimizer}", columns, _PANELS, _fill_panel, **options)
 
 
 def _fill_panel(axis: Any, records: list[lab.Record], metric: str) -> None:

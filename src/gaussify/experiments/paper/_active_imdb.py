@@ -15,16 +15,14 @@ from numpy.typing import NDArray
 
 from gaussify import datasets
 from gaussify.experiments import _lab as lab
-from gaussify.experiments._lab._workers import worker_processes
 from gaussify.experiments._networks._architectures import made
 from gaussify.experiments.paper._imdb_text import TextFeatures, backbone_of, texts_of
 from gaussify.nn import extract_features
 from gaussify.plotting import METHOD_COLOURS, figure_file
 
 METHODS = ("gauss", "moment", "laplace", "variational")
-STRATEGIES = ("entropy", "random")
+STRATEGIES = {"entropy": "-", "random": ":"}  # and how their lines are drawn
 _SCORES = {"accuracy": "test accuracy", "log_likelihood": "test log-likelihood [nat]"}
-_LINES = {"entropy": "-", "random": ":"}
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
@@ -34,7 +32,7 @@ def _tasks(settings: lab.Settings) -> list[lab.Task]:
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     X, y = _features(settings)
     start = time.perf_counter()
-    with worker_processes(settings["n_seeds"], settings, task, X, y) as over:
+    with lab.worker_processes(settings["n_seeds"], settings, task, X, y) as over:
         curves = list(over(_curves, range(settings["n_seeds"])))
     seconds = round(time.perf_counter() - start, 1)
     records: list[lab.Record] = []
@@ -50,8 +48,7 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
 def _features(settings: lab.Settings) -> tuple[NDArray, NDArray]:
     """Return features that are stored with the data set, or that are computed once from the texts and then cached."""
     if settings["model"] is None:
-        data: Any = datasets.load(settings["dataset"])
-        return data.X_train.astype(np.float64), data.y_train
+        return lab.load_rows(settings["dataset"])
     texts, y = texts_of(settings["dataset"])
     backbone = backbone_of(settings["model"])
     features = TextFeatures(made(backbone.make, 0), backbone.pooling).eval()
@@ -109,7 +106,7 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
     """Draw the curves, and how many labels each method needs for a level, by entropy and at random."""
     curves = lab.group(records, "method", "strategy")
     looks: dict[Any, dict[str, Any]] = {
-        (method, strategy): {"color": METHOD_COLOURS[method], "ls": _LINES[strategy]} for method, strategy in curves
+        (method, strategy): {"color": METHOD_COLOURS[method], "ls": STRATEGIES[strategy]} for method, strategy in curves
     }
     with figure_file(folder, "active_curves", 1, len(_SCORES), width=9.0, height=3.6) as (figure, axes):
         for (metric, label), axis in zip(_SCORES.items(), axes[0], strict=True):

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gaussify.experiments import _lab as lab
-from gaussify.plotting import SERIES_COLOURS, figure_file
+from gaussify.experiments.paper._plane import row_records
+from gaussify.plotting import figure_file
 
 CONTENDERS = {"svgp": "variational GP classification", "matched": "GP regression, variational matching"}
 _EDGES = (-2.0, 3.0), (-1.75, 2.25)  # of the part of the plane that is drawn
@@ -25,11 +26,13 @@ def _tasks(settings: lab.Settings) -> list[lab.Task]:
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
+    from sklearn.datasets import make_moons
+
     from gaussify import ActiveLearner
 
     number = task["seed"]
-    X, y = _moons(settings["n_pool"], number)
-    X_test, y_test = _moons(settings["n_test"], number + 1_000_000)
+    X, y = make_moons(settings["n_pool"], noise=0.25, random_state=number)
+    X_test, y_test = make_moons(settings["n_test"], noise=0.25, random_state=number + 1_000_000)
     estimator = _estimator(task["contender"], settings)
     learner = ActiveLearner(estimator, X, random_state=number)
     first = np.concatenate([(y == label).nonzero()[0][: settings["n_initial"] // 2] for label in (0, 1)])
@@ -50,12 +53,6 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     return records
 
 
-def _moons(n: int, seed: int) -> tuple[NDArray, NDArray]:
-    from sklearn.datasets import make_moons
-
-    return make_moons(n, noise=0.25, random_state=seed)
-
-
 def _estimator(contender: str, settings: lab.Settings) -> Any:
     from gpytorch.kernels import RBFKernel, ScaleKernel
 
@@ -66,16 +63,9 @@ def _estimator(contender: str, settings: lab.Settings) -> Any:
     common: dict[str, Any] = {"scaling": None, "likelihood": "logistic"}
     if contender == "matched":
         return GPClassifier(kernel, max_iter=0, alpha_eps=settings["alpha_eps"], temperature=1.0, **common)
-    return VariationalGPClassifier(  # with an inducing point at each labelled row
-        kernel,
-        n_inducing=settings["n_initial"] + settings["n_steps"],
-        inducing="greedy",
-        learn_inducing=False,
-        learning_rate=0.0,
-        natural_rate=0.5,
-        max_iter=settings["n_iter"],
-        **common,
-    )
+    common |= {"n_inducing": settings["n_initial"] + settings["n_steps"]}  # a point at each labelled row
+    common |= {"inducing": "greedy", "learn_inducing": False, "learning_rate": 0.0, "natural_rate": 0.5}
+    return VariationalGPClassifier(kernel, max_iter=settings["n_iter"], **common)
 
 
 def _picture(learner: Any, X: NDArray, row: int, n_labels: int, n_grid: int) -> list[lab.Record]:
@@ -84,16 +74,10 @@ def _picture(learner: Any, X: NDArray, row: int, n_labels: int, n_grid: int) -> 
     points = np.stack(np.meshgrid(*ticks), -1).reshape(-1, 2)
     probs = learner.estimator_.predict_proba(points)[:, 1]
     common = {"n_labels": n_labels}
-    taught = zip(X[learner.labelled_].round(3).tolist(), learner.labels_.tolist(), strict=True)
-    labelled: list[lab.Record] = [
-        {"kind": "row", **common, "x1": a, "x2": b, "label": label} for (a, b), label in taught
-    ]
+    labelled = row_records(X[learner.labelled_], learner.labels_, **common)
     asked: lab.Record = {"kind": "asked", **common, "x1": round(X[row, 0], 3), "x2": round(X[row, 1], 3)}
-    nodes: list[lab.Record] = [
-        {"kind": "grid", **common, "x1": round(a, 3), "x2": round(b, 3), "prob": round(p, 3)}
-        for (a, b), p in zip(points.tolist(), probs.tolist(), strict=True)
-    ]
-    return [*labelled, asked, *nodes]
+    nodes = zip(points.round(3).tolist(), probs.round(3).tolist(), strict=True)
+    return [*labelled, asked, *({"kind": "grid", **common, "x1": a, "x2": b, "prob": p} for (a, b), p in nodes)]
 
 
 def _summarise(records: list[lab.Record]) -> list[lab.Record]:
@@ -126,9 +110,8 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
     panels = {"accuracy": "test accuracy", "nll": "test NLL [nat]", "seconds": "seconds a step"}
     with figure_file(folder, "active_toy_curves", 1, len(panels), width=10.0, height=3.2) as (_, axes):
         for (metric, label), axis in zip(panels.items(), axes[0], strict=True):
-            for colour, (contender, words) in zip(SERIES_COLOURS, CONTENDERS.items(), strict=False):
-                at, average, _ = lab.curve(lab.select(scored, contender=contender), "n_labels", metric)
-                axis.plot(at, average, color=colour, label=words)
+            groups = {words: lab.select(scored, contender=contender) for contender, words in CONTENDERS.items()}
+            lab.draw_lines(axis, groups, "n_labels", metric)
             axis.set(xlabel="labels", ylabel=label)
         axes[0, -1].set_yscale("log")
         axes[0, 0].legend(fontsize=7)

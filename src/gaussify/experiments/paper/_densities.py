@@ -6,8 +6,6 @@ for a Beta, each method gives :math:`q(\psi) = \mathcal{N}(m, v)`.
 """
 
 import math
-from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import torch
@@ -125,15 +123,21 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
 
 def _density_records(family: str, a: float, b: float, n_points: int) -> list[lab.Record]:
     gaussians = {method: approximation(family, a, b, method) for method in METHODS[family]}
+    moments = [transformed_moments(family, a, b), *gaussians.values()]
+    # four standard deviations on either side of every mean
+    ends = [mean + 4.0 * sign * math.sqrt(v) for mean, v in moments for sign in (-1.0, 1.0)]
     grids = {
-        "standard": _standard_grid(family, a, b, n_points),
-        "transformed": _transformed_grid([transformed_moments(family, a, b), *gaussians.values()], n_points),
+        "standard": _standard_grid(family, b, n_points),
+        "transformed": np.linspace(min(ends), max(ends), n_points),
     }
     records: list[lab.Record] = []
     for basis, x in grids.items():
         psi = x if basis == "transformed" else np.log(x) if family == "gamma" else logit(x)
         exact = gamma_log_density(psi, a, b) if family == "gamma" else beta_log_density(psi, a, b)
-        curves = {"exact": exact} | {method: _normal_log_density(psi, *q) for method, q in gaussians.items()}
+        curves = {"exact": exact} | {
+            method: -0.5 * (math.log(2.0 * math.pi * variance) + (psi - mean) ** 2 / variance)
+            for method, (mean, variance) in gaussians.items()
+        }
         change = log_jacobian(family, x) if basis == "standard" else 0.0
         for method, log_density in curves.items():
             for at, value in zip(x, log_density + change, strict=True):
@@ -154,22 +158,12 @@ def _divergence_records(curve: str, n_concentrations: int) -> list[lab.Record]:
     return records
 
 
-def _normal_log_density(psi: Array, mean: float, variance: float) -> Array:
-    return -0.5 * (math.log(2.0 * math.pi * variance) + (psi - mean) ** 2 / variance)
-
-
-def _standard_grid(family: str, a: float, b: float, n_points: int) -> Array:
+def _standard_grid(family: str, b: float, n_points: int) -> Array:
     """Return points that crowd where a density may have a pole: at 0, and for a Beta also at 1."""
     t = (np.arange(n_points) + 0.5) / n_points
     if family == "beta":
         return np.sin(0.5 * np.pi * t) ** 2
     return 12.0 / b * t**3
-
-
-def _transformed_grid(moments: Iterable[tuple[float, float]], n_points: int) -> Array:
-    """Return points over four standard deviations on either side of every mean."""
-    ends = [(mean - 4.0 * math.sqrt(v), mean + 4.0 * math.sqrt(v)) for mean, v in moments]
-    return np.linspace(min(low for low, _ in ends), max(high for _, high in ends), n_points)
 
 
 def _short(values: lab.Record) -> lab.Record:
@@ -179,17 +173,14 @@ def _short(values: lab.Record) -> lab.Record:
 
 def _summarise(records: list[lab.Record]) -> list[lab.Record]:
     """Return both divergences at the powers of ten, one column per method and the best method last."""
-    rows: dict[tuple[Any, ...], lab.Record] = {}
-    for record in lab.select(records, quantity="divergence"):
-        if not math.log10(record["a"]).is_integer():
-            continue
-        for column, divergence in DIVERGENCES.items():
-            key = (divergence, record["curve"], record["a"])
-            row = rows.setdefault(key, {"divergence": divergence, "curve": record["curve"], "a": record["a"]})
-            row[record["method"]] = record[column]
-    for row in rows.values():
-        row["best"] = min((method for method in METHODS["gamma"] if method in row), key=row.__getitem__)
-    return sorted(rows.values(), key=lambda row: row["divergence"], reverse=True)
+    shown = [r for r in lab.select(records, quantity="divergence") if math.log10(r["a"]).is_integer()]
+    rows: list[lab.Record] = []
+    for column, divergence in sorted(DIVERGENCES.items(), key=lambda item: item[1], reverse=True):
+        for (curve, a), own in lab.group(shown, "curve", "a").items():
+            values = {record["method"]: record[column] for record in own}
+            best = min((method for method in METHODS["gamma"] if method in values), key=values.__getitem__)
+            rows.append({"divergence": divergence, "curve": curve, "a": a, **values, "best": best})
+    return rows
 
 
 TITLE = "Gamma and Beta densities and their Gaussian approximations (figure 1, appendix A)"

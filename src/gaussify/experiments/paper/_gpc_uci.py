@@ -19,8 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gaussify.experiments import _lab as lab
-from gaussify.experiments.paper._gpc_uci_figures import draw
-from gaussify.experiments.paper._gpc_uci_results import contenders
+from gaussify.experiments.paper._gpc_uci_results import contenders, draw
 from gaussify.experiments.paper._published import GPC_UCI, gpc_uci_best
 
 _DIGITS = {"error_pct": 2, "nll": 3, "ece": 3}
@@ -53,17 +52,12 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     start = time.perf_counter()
     model.fit(split.X, split.y)
     seconds = time.perf_counter() - start
-    return [
-        lab.scores(model.predict_proba(split.X_test), split.y_test)
-        | {
-            "score": round(model.score_, 6),
-            "used_alpha_eps": None if task["method"] == "gauss" else round(model.alpha_eps_, 6),
-            "temperature": round(model.temperature_, 6),
-            "n_iterations": sum(report.n_iterations for report in model.search_),
-            "converged": all(report.converged for report in model.search_),
-            "seconds": round(seconds, 2),
-        }
-    ]
+    record = lab.scores(model.predict_proba(split.X_test), split.y_test) | {"score": round(model.score_, 6)}
+    record["used_alpha_eps"] = None if task["method"] == "gauss" else round(model.alpha_eps_, 6)
+    record["temperature"] = round(model.temperature_, 6)
+    record["n_iterations"] = sum(report.n_iterations for report in model.search_)
+    record["converged"] = all(report.converged for report in model.search_)
+    return [record | {"seconds": round(seconds, 2)}]
 
 
 def make_model(settings: lab.Settings, task: lab.Task, *, n_train: int) -> Any:
@@ -72,19 +66,13 @@ def make_model(settings: lab.Settings, task: lab.Task, *, n_train: int) -> Any:
 
     limits = settings["max_iter_ours" if task["variant"] == "ours" else "max_iter_paper"]
     n_iterations = limits.get(task["dataset"], limits.get("others"))  # without either, the default of the estimator
-    common = {"n_inducing": settings["n_inducing"], "scaling": task["scaling"]}
+    common: dict[str, Any] = {"n_inducing": settings["n_inducing"], "scaling": task["scaling"]}
     common |= {} if n_iterations is None else {"max_iter": n_iterations}
     if task["variant"] == "ours":
         return GPClassifier(**common, shared_kernel=task["kernels"] == "shared")
-    return GPClassifier(
-        **common,
-        method=task["method"],
-        alpha_eps=lab.given_alpha_eps(task),
-        temperature=1.0,
-        criterion="training",
-        sample_size=n_train,
-        label_variance=settings["label_variance"],
-    )
+    common |= {"method": task["method"], "alpha_eps": lab.given_alpha_eps(task), "temperature": 1.0}
+    common |= {"label_variance": settings["label_variance"], "criterion": "training", "sample_size": n_train}
+    return GPClassifier(**common)
 
 
 def _summarise(records: list[lab.Record]) -> list[lab.Record]:
@@ -138,10 +126,8 @@ def _counted(values: Iterable[Any]) -> Any:
 
 
 PRESETS = lab.presets(
-    dict(
-        label_variance=0.1, datasets=list(lab.SIZES), n_inducing=200, max_train=None, max_test=None
-    )  # the variance of a one-hot label is at most 1/4
-    | dict(also_quantile=["eeg"])
+    dict(label_variance=0.1)  # the variance of a one-hot label is at most 1/4
+    | dict(datasets=list(lab.SIZES), n_inducing=200, max_train=None, max_test=None, also_quantile=["eeg"])
     | dict(also_separate=["eeg", "htru2", "magic", "drive"]),  # 26 kernels for letter would take an hour
     smoke=dict(datasets=["iris"], also_quantile=["iris"], also_separate=["iris"], n_splits=2, alpha_eps=[0.05, 0.2])
     | dict(n_inducing=10, max_iter_paper={"others": 3}, max_iter_ours={"others": 3}, max_train=90, max_test=50),

@@ -17,22 +17,9 @@ from torch import Tensor, nn
 
 from gaussify.exceptions import GaussifyError
 from gaussify.experiments import _lab as lab
+from gaussify.experiments._networks import _training as training
 from gaussify.experiments._networks._architectures import VGG11, MNISTNet, ResNet18, made
 from gaussify.experiments._networks._images import augment, in_colour, load_images
-from gaussify.experiments._networks._training import (
-    Recipe,
-    describe,
-    logit_auroc,
-    logit_scores,
-    loss_of,
-    note,
-    outputs_of,
-    seconds_of,
-    steps_down,
-    train,
-    train_nll,
-    warm_cosine,
-)
 from gaussify.experiments.paper._network_results import draw_cifar10, draw_mnist, summarise_cifar10, summarise_mnist
 
 _NETS: dict[str, Callable[..., nn.Module]] = {"vgg11": VGG11, "resnet18": ResNet18}
@@ -48,24 +35,23 @@ def _images(settings: lab.Settings) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             f"This preset trains on {n_train} images of {settings['dataset']}, but only {len(data.X_train)} were "
             "found; without the subset in GAUSSIFY_DATA, all are downloaded."
         )
-    parts = data.X_train[:n_train], data.y_train[:n_train], data.X_test[:n_test], data.y_test[:n_test]
-    X_train, y_train, X_test, y_test = (torch.as_tensor(part) for part in parts)
-    return X_train, y_train, X_test, y_test
+    X, y, X_test, y_test = (torch.as_tensor(part) for part in data[1:5])
+    return X[:n_train], y[:n_train], X_test[:n_test], y_test[:n_test]
 
 
 def _mnist_run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     X, y, X_test, y_test = _images(settings)
-    network = made(partial(MNISTNet, settings["width"]), task["seed"])
+    network, some = made(partial(MNISTNet, settings["width"]), task["seed"]), slice(settings["n_fit"])
     optimiser = torch.optim.Adadelta(network.parameters())
-    n_epochs = settings["n_epochs"]
-    recipe = Recipe(n_epochs, settings["batch_size"], 1.0, steps_down(n_epochs, settings["gamma"]), seed=task["seed"])
+    factor = training.steps_down(settings["n_epochs"], settings["gamma"])
+    recipe = training.Recipe(settings["n_epochs"], settings["batch_size"], 1.0, factor, seed=task["seed"])
 
     def look(network: nn.Module) -> lab.Record:
-        some = slice(settings["n_fit"])
-        return logit_scores(outputs_of(network, X_test), y_test) | train_nll(network, X[some], y[some])
+        score = training.logit_scores(training.outputs_of(network, X_test), y_test)
+        return score | training.train_nll(network, X[some], y[some])
 
-    loss, folder = loss_of(task, _N_CLASSES), lab.scratch_folder("mnist-cnn", settings, task)
-    history = train(network, loss, optimiser, X, y, recipe, folder, look=look, name=describe(task))
+    loss, folder = training.loss_of(task, _N_CLASSES), lab.scratch_folder("mnist-cnn", settings, task)
+    history = training.train(network, loss, optimiser, X, y, recipe, folder, look=look, name=training.describe(task))
     return [
         {"epoch": epoch} | {name: lab.significant(value, 5) for name, value in record.items()}
         for epoch, record in enumerate(history, start=1)
@@ -76,23 +62,25 @@ def _cifar10_run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.
     X, y, X_test, y_test = _images(settings)
     X, X_test = in_colour(X), in_colour(X_test)
     network = made(partial(_NETS[task["net"]], settings["widths"][task["net"]]), task["seed"])
-    optimiser = torch.optim.SGD(
-        network.parameters(), momentum=0.9, weight_decay=settings["weight_decay"], nesterov=True
-    )
-    factor = warm_cosine if settings["schedule"] == "cosine" else steps_down(5, 0.1)
+    decay = settings["weight_decay"]
+    optimiser = torch.optim.SGD(network.parameters(), momentum=0.9, weight_decay=decay, nesterov=True)
+    factor = training.warm_cosine if settings["schedule"] == "cosine" else training.steps_down(5, 0.1)
     schedule = settings["n_epochs"], settings["batch_size"], settings["rates"][task["method"]], factor
-    recipe = Recipe(*schedule, augment=augment, seed=task["seed"])
-    loss, folder = loss_of(task, _N_CLASSES), lab.scratch_folder("cifar10-nets", settings, task)
-    history = train(network, loss, optimiser, X, y, recipe, folder, name=describe(task))
-    logits = outputs_of(network, X_test)
+    recipe = training.Recipe(*schedule, augment=augment, seed=task["seed"])
+    loss, folder = training.loss_of(task, _N_CLASSES), lab.scratch_folder("cifar10-nets", settings, task)
+    history = training.train(network, loss, optimiser, X, y, recipe, folder, name=training.describe(task))
+    logits = training.outputs_of(network, X_test)
     far = {f"{name}_auc": _auroc(network, logits, name, settings["n_test"]) for name in settings["ood"]}
-    return [logit_scores(logits, y_test) | far | train_nll(network, X, y) | seconds_of(history)]
+    record = training.logit_scores(logits, y_test) | far | training.train_nll(network, X, y)
+    return [record | training.seconds_of(history)]
 
 
 def _auroc(network: nn.Module, logits: Tensor, name: str, n_test: int | None) -> float | None:
     """Return how well the largest logit separates the images of another data set; None if it is not available."""
     other = _far_images(name)
-    return None if other is None else logit_auroc(logits, outputs_of(network, in_colour(other[:n_test])))
+    if other is None:
+        return None
+    return training.logit_auroc(logits, training.outputs_of(network, in_colour(other[:n_test])))
 
 
 @cache
@@ -101,7 +89,7 @@ def _far_images(name: str) -> Tensor | None:
     try:
         return torch.as_tensor(load_images(name).X_test)
     except GaussifyError as error:
-        note(f"No AUROC against {name}: {error}")
+        training.note(f"No AUROC against {name}: {error}")
         return None
 
 
@@ -123,14 +111,7 @@ PRESETS_MNIST = lab.presets(
 
 lab.register(
     lab.Experiment(
-        "mnist-cnn",
-        TITLE_MNIST,
-        PRESETS_MNIST,
-        lab.seeded_tasks,
-        _mnist_run,
-        draw_mnist,
-        summarise_mnist,
-        check=_images,
+        "mnist-cnn", TITLE_MNIST, PRESETS_MNIST, lab.seeded_tasks, _mnist_run, draw_mnist, summarise_mnist, _images
     )
 )
 

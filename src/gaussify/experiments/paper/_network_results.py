@@ -77,6 +77,8 @@ def draw_cifar10(records: list[lab.Record], folder: Path) -> None:
 
     The rank correlation is over all methods and values of alpha_eps that the paper has.
     """
+    from scipy.stats import spearmanr  # slow to import
+
     nets = lab.by(records, "net")
     panels = {"nll": "NLL", "error_pct": "error [%]"}
     size = {"width": 3.6 * len(nets), "height": 6.4}
@@ -85,15 +87,14 @@ def draw_cifar10(records: list[lab.Record], folder: Path) -> None:
             for (metric, label), axis in zip(panels.items(), column, strict=True):
                 pairs = _draw_pairs(axis, own, net, metric)
                 axis.set(xlabel=f"{label}, the paper", ylabel=f"{label}, here", xscale="log", yscale="log")
-                axis.set_title(f"{net}{_rank_correlation(pairs)}", fontsize=9)
+                differ = all(len(set(values)) > 1 for values in zip(*pairs, strict=True))
+                correlation = f": rank correlation {spearmanr(pairs).statistic:.2f}" if differ else ""
+                axis.set_title(f"{net}{correlation}", fontsize=9)
                 plain_log_ticks(axis.xaxis)
                 plain_log_ticks(axis.yaxis)
         known = lab.by(records, "method")
-        handles = [
-            axes[0, 0].scatter([], [], color=METHOD_COLOURS[method], label=method)
-            for method in lab.LOSSES
-            if method in known
-        ]
+        methods = [method for method in lab.LOSSES if method in known]
+        handles = [axes[0, 0].scatter([], [], color=METHOD_COLOURS[method], label=method) for method in methods]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
         figure.suptitle("Small numbers are alpha_eps; rings mark the one that training images choose", fontsize=9)
 
@@ -112,15 +113,6 @@ def _draw_pairs(axis: Any, records: list[lab.Record], net: str, metric: str) -> 
             if alpha is not None:
                 axis.annotate(f"{alpha:g}", place, fontsize=6, xytext=(4, 3), textcoords="offset points")
     return pairs
-
-
-def _rank_correlation(pairs: list[tuple[float, float]]) -> str:
-    """Return the correlation in words; nothing if all values are the same."""
-    from scipy.stats import spearmanr  # slow to import
-
-    if any(len(set(values)) < 2 for values in zip(*pairs, strict=True)):
-        return ""
-    return f": rank correlation {spearmanr(pairs).statistic:.2f}"
 
 
 def draw_imdb(records: list[lab.Record], folder: Path) -> None:

@@ -25,20 +25,20 @@ def grid(n: int, half_width: float) -> Float[np.ndarray, "n_points 2"]:
     return np.stack(np.meshgrid(ticks, ticks), -1).reshape(-1, 2)
 
 
-def plane_records(
-    X: Float[np.ndarray, "n 2"],
-    y: Int64[np.ndarray, " n"],
-    points: Float[np.ndarray, "n_points 2"],
-    probs: Float[np.ndarray, "n_points c"],
+def row_records(X: Float[np.ndarray, "n 2"], y: Int64[np.ndarray, " n"], **columns: Any) -> list[Record]:
+    """Return the records of labelled rows, with these columns added."""
+    rows = zip(X.round(3).tolist(), y.tolist(), strict=True)
+    return [{"kind": "row", "x1": x1, "x2": x2, "label": label, **columns} for (x1, x2), label in rows]
+
+
+def grid_records(
+    points: Float[np.ndarray, "n_points 2"], probs: Float[np.ndarray, "n_points c"], n_digits: int = 4, **columns: Any
 ) -> list[Record]:
-    """Return the records that :func:`draw_plane` draws: labelled rows, and probabilities at the points of a grid."""
-    rows: list[Record] = [
-        {"kind": "row", "x1": x1, "x2": x2, "label": label}
-        for (x1, x2), label in zip(X.round(3).tolist(), y.tolist(), strict=True)
-    ]
-    return rows + [
-        {"kind": "grid", "x1": x1, "x2": x2} | {f"prob{k}": prob for k, prob in enumerate(own)}
-        for (x1, x2), own in zip(points.round(3).tolist(), probs.round(4).tolist(), strict=True)
+    """Return the records of probabilities at the points of a grid, with these columns added."""
+    nodes = zip(points.round(3).tolist(), probs.round(n_digits).tolist(), strict=True)
+    return [
+        {"kind": "grid", "x1": x1, "x2": x2, **columns} | {f"prob{k}": prob for k, prob in enumerate(own)}
+        for (x1, x2), own in nodes
     ]
 
 

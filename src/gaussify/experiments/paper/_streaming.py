@@ -77,10 +77,10 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     records: list[lab.Record] = []
     for start, stop in pairwise([0, *marks]):
         model.partial_fit(split.X[start:stop], split.y[start:stop], classes=classes)
-        soon = slice(stop, stop + settings["n_next"])
         own = lab.scores(model.predict_proba(split.X_test), split.y_test, list(SCORES))
-        next_score = _next_log_likelihood(model, split.X[soon], split.y[soon])
-        records.append({"n_seen": stop, **own, "next_log_likelihood": next_score})
+        X, y = split.X[stop : stop + settings["n_next"]], split.y[stop : stop + settings["n_next"]]
+        score = round(-metrics.nll(model.predict_proba(X), y), 6) if len(X) else None  # before they are learnt
+        records.append({"n_seen": stop, **own, "next_log_likelihood": score})
     return records
 
 
@@ -98,11 +98,6 @@ def make_model(task: lab.Task, settings: lab.Settings, seed: int) -> Any:
     return BayesianLogisticRegression(
         task["method"], lab.given_alpha_eps(task), temperature=1.0, reservoir_size=0, **prior, **options
     )
-
-
-def _next_log_likelihood(model: Any, X: np.ndarray, y: np.ndarray) -> float | None:
-    """Return the score of the next rows of the stream before they are learnt; None at its end."""
-    return round(-metrics.nll(model.predict_proba(X), y), 6) if len(X) else None
 
 
 @lru_cache(maxsize=1)  # tasks of one data set and seed follow each other

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gaussify.experiments import _lab as lab
-from gaussify.experiments.paper._plane import CAPTION, N_CLASSES, draw_plane, grid
+from gaussify.experiments.paper._plane import CAPTION, N_CLASSES, draw_plane, grid, grid_records, row_records
 from gaussify.experiments.paper._streaming import make_model
 from gaussify.plotting import figure_file
 
@@ -59,27 +59,11 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
         own = lab.scores(model.predict_proba(test), split.y_test, _SCORES, n_digits=5)
         records.append({"kind": "score", "n_seen": stop, **own})
         if task["seed"] == 0:  # only the first is drawn
-            records += _records_of_rows(X, y, start)
-            records += _records_of_grid(points, model.predict_proba(new), stop)
+            probs = model.predict_proba(new)
+            nodes = grid_records(points, probs, n_digits=3, n_seen=stop)
+            records += [row | {"n_seen": n_seen} for n_seen, row in enumerate(row_records(X, y), start + 1)]
+            records += [node | {"label": best} for node, best in zip(nodes, probs.argmax(1).tolist(), strict=True)]
     return records
-
-
-def _records_of_rows(X: np.ndarray, y: np.ndarray, n_before: int) -> list[lab.Record]:
-    rows = zip(X.round(3).tolist(), y.tolist(), strict=True)
-    return [
-        {"kind": "row", "n_seen": n_before + i, "x1": x1, "x2": x2, "label": label}
-        for i, ((x1, x2), label) in enumerate(rows, start=1)
-    ]
-
-
-def _records_of_grid(points: np.ndarray, probs: np.ndarray, n_seen: int) -> list[lab.Record]:
-    """Return the most probable class and the probabilities of all classes at each point."""
-    numbers = zip(points.round(3).tolist(), probs.argmax(1).tolist(), probs.round(3).tolist(), strict=True)
-    return [
-        {"kind": "grid", "n_seen": n_seen, "x1": x1, "x2": x2, "label": best}
-        | {f"prob{k}": prob for k, prob in enumerate(own)}
-        for (x1, x2), best, own in numbers
-    ]
 
 
 def _summarise(records: list[lab.Record]) -> list[lab.Record]:

@@ -12,7 +12,7 @@ from torch import nn
 from gaussify.experiments import _lab as lab
 from gaussify.experiments._networks._architectures import made
 from gaussify.experiments._networks._training import Recipe, logit_scores, loss_of, train, warm_cosine
-from gaussify.experiments.paper._plane import CAPTION, N_CLASSES, draw_plane, grid, plane_records
+from gaussify.experiments.paper._plane import CAPTION, N_CLASSES, draw_plane, grid, grid_records, row_records
 from gaussify.plotting import figure_file
 
 _HALF_WIDTH = 4.5  # of the part of the plane that is drawn
@@ -34,7 +34,7 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
             return [score]
         points = grid(settings["n_grid"], _HALF_WIDTH)
         probs = network(torch.as_tensor(points, dtype=torch.float32)).softmax(-1)
-    return [score, *plane_records(X.double().numpy(), split.y, points, probs.double().numpy())]
+    return [score, *row_records(X.double().numpy(), split.y), *grid_records(points, probs.double().numpy())]
 
 
 def _network() -> nn.Module:

@@ -25,6 +25,7 @@ from gaussify.exceptions import GaussifyError
 from gaussify.experiments._networks import _training as training
 from gaussify.experiments._networks._architectures import VGG11, made
 from gaussify.experiments._networks._images import augment
+from gaussify.nn import InputsOf
 
 FEATURES = "features.safetensors"
 
@@ -60,23 +61,13 @@ def train(
     The learning rate rises linearly over the first tenth of all steps and then falls to zero along a cosine.
     """
     network = made(partial(VGG11, settings.width, n_classes=int(labels.max()) + 1), settings.seed)
-    optimiser = torch.optim.SGD(
-        network.parameters(), momentum=settings.momentum, weight_decay=settings.weight_decay, nesterov=True
-    )
+    momentum, decay = settings.momentum, settings.weight_decay
+    optimiser = torch.optim.SGD(network.parameters(), momentum=momentum, weight_decay=decay, nesterov=True)
     schedule = settings.n_epochs, settings.batch_size, settings.peak_rate, training.warm_cosine
     recipe = training.Recipe(*schedule, augment=augment, seed=settings.seed)
     loss = nn.functional.cross_entropy
     training.train(network, loss, optimiser, images, labels, recipe, folder, report=report, name="VGG-11")
     return network
-
-
-@torch.no_grad()
-def penultimate_features(
-    network: VGG11, images: UInt8[Tensor, "n 32 32 3"], batch_size: int = 500
-) -> Float[Tensor, "n d"]:
-    """Return the last pooled layer for each image, with the statistics of batch normalisation fixed."""
-    network.eval()
-    return torch.cat([network.penultimate(batch) for batch in images.split(batch_size)])
 
 
 class Features(NamedTuple):
@@ -96,20 +87,23 @@ def cifar10_features(settings: VGGSettings, report: Callable[[str], None] = trai
     """
     data = datasets.load("cifar10")
     folder = datasets.cache_folder() / f"{settings.key}-{hashlib.sha256(data.y_train.tobytes()).hexdigest()[:8]}"
-    if (folder / FEATURES).exists():
-        return _read_features(folder / FEATURES)
+    path = folder / FEATURES
+    if path.exists():
+        try:
+            return Features(**load_file(path))
+        except SafetensorError as error:
+            raise GaussifyError(f"{path} is damaged ({error}); remove it to train again.") from error
     X_train, y_train, X_test, y_test = (torch.as_tensor(part) for part in data[1:5])
     half = len(X_train) // 2
     check_balance(y_train[:half], len(data.class_names))
     network = train(X_train[:half], y_train[:half], settings, folder, report)
-    features = Features(
-        penultimate_features(network, X_train[half:]), y_train[half:], penultimate_features(network, X_test), y_test
-    )
+    X_stream, X_test = (training.outputs_of(InputsOf(network), images) for images in (X_train[half:], X_test))
+    features = Features(X_stream, y_train[half:], X_test, y_test)
     for name, X, y in (("stream", *features[:2]), ("test", *features[2:])):
         with torch.no_grad():
             right = (network.head(X).argmax(1) == y).double().mean()
         report(f"VGG-11: accuracy of its own last layer on the {name} images {right:.4f}")
-    write_bytes(folder / FEATURES, save({name: part.contiguous() for name, part in features._asdict().items()}))
+    write_bytes(path, save({name: part.contiguous() for name, part in features._asdict().items()}))
     return features
 
 
@@ -127,10 +121,3 @@ def check_balance(labels: Int64[Tensor, " n"], n_classes: int) -> None:
     if bool(((counts - share).abs() > 0.1 * share).any()):
         spread = f"between {int(counts.min())} and {int(counts.max())} a class, not about {share:g}"
         raise GaussifyError(f"The images to train on are not balanced: {spread}.")
-
-
-def _read_features(path: Path) -> Features:
-    try:
-        return Features(**load_file(path))
-    except SafetensorError as error:
-        raise GaussifyError(f"{path} is damaged ({error}); remove it to train again.") from error

@@ -6,6 +6,7 @@ model, and ``alpha_eps`` is chosen by leave-one-out (``matched``). Both bounds a
 on the evidence of the same model, so the bounds on one data set can be compared.
 """
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 from gaussify.experiments import _lab as lab
-from gaussify.experiments.paper._plane import CAPTION, draw_plane, grid, plane_records
+from gaussify.experiments.paper._plane import CAPTION, draw_plane, grid, grid_records, row_records
 from gaussify.plotting import figure_file
 
 METHODS = ("laplace", "variational", "moment", "moment-ori")
@@ -40,12 +41,8 @@ def class_likelihood_bound(model: Any, X: Any, y: Any, constant_variance: float)
 
 
 def _tasks(settings: lab.Settings) -> list[lab.Task]:
-    return [
-        {"seed": seed, "method": method, "objective": objective}
-        for seed in range(settings["n_seeds"])
-        for objective in OBJECTIVES
-        for method in METHODS
-    ]
+    runs = itertools.product(range(settings["n_seeds"]), OBJECTIVES, METHODS)
+    return [{"seed": seed, "method": method, "objective": objective} for seed, objective, method in runs]
 
 
 def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
@@ -60,7 +57,7 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     if task["seed"] > 0:  # only the first is drawn
         return [score]
     points = grid(settings["n_grid"], _HALF_WIDTH)
-    return [score, *plane_records(split.X, split.y, points, model.predict_proba(points))]
+    return [score, *row_records(split.X, split.y), *grid_records(points, model.predict_proba(points))]
 
 
 def _summarise(records: list[lab.Record]) -> list[lab.Record]:
@@ -80,17 +77,14 @@ def _draw(records: list[lab.Record], folder: Path) -> None:
     with figure_file(folder, "vgp_toy", len(OBJECTIVES), len(METHODS), **size) as (figure, axes):
         for axis_row, (objective, words) in zip(axes, OBJECTIVES.items(), strict=True):
             for axis, method in zip(axis_row, METHODS, strict=True):
-                _draw_panel(axis, panels[objective, method], method)
+                own = panels[objective, method]
+                draw_plane(axis, own)
+                (score,) = lab.select(own, kind="score")
+                axis.set_title(rf"{method}, $\alpha_\epsilon$ = {score['alpha_eps']:.2g}", fontsize=9)
+                axis.set_xlabel(f"bound {score['bound']:.1f}, NLL {score['nll']:.3f}", fontsize=7.5, labelpad=2)
             axis_row[0].set_ylabel(words)
         words = "The bound is that with the class likelihood: larger is better."
         figure.supxlabel(f"{CAPTION}\n{words}", fontsize=8)
-
-
-def _draw_panel(axis: Any, records: list[lab.Record], method: str) -> None:
-    draw_plane(axis, records)
-    (score,) = lab.select(records, kind="score")
-    axis.set_title(rf"{method}, $\alpha_\epsilon$ = {score['alpha_eps']:.2g}", fontsize=9)
-    axis.set_xlabel(f"bound {score['bound']:.1f}, NLL {score['nll']:.3f}", fontsize=7.5, labelpad=2)
 
 
 # The bounds are compared with each other only, so any broad variance of constant means will do. Committed results and

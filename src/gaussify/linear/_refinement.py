@@ -1,0 +1,320 @@
+"""The refined linear model: prior variance and temperature chosen with refined sites, and their sum over rows."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gaussify._calibration import Choice, Criterion, LabelledRows, best_temperature, mean_nll
+from gaussify.likelihoods import ClassLikelihood
+from gaussify.linear._hyperparameters import Options
+from gaussify.posterior import (
+    ClassStatistics,
+    GaussianPosterior,
+    GaussianPrior,
+    NaturalParameters,
+    Refined,
+    SiteRows,
+    Sites,
+    cavity,
+    condition,
+    latent,
+    log_evidence,
+    natural_parameters,
+    refine,
+    sites_of,
+)
+
+RefineOption = Literal["auto", False] | int
+"""Values of the parameter ``refine``."""
+
+AUTO_PASSES = 30  # at most, of refine="auto"
+_STEP = math.log(9.0)  # between prior variances that bracket the best
+_SECANTS = 2
+_NARROWEST, _WIDEST = 1e-6, 1e4  # prior variances of standardised features
+_PRIOR_SPREAD = 3.0  # standard deviation of the logarithm of the prior variance, around one
+_FEW_PRODUCTS = 5e7  # in a pass: of more, every so many rows stand for all when prior variances are compared
+_MOST_PRODUCTS = 1e11  # in a pass, beyond which "auto" does not refine
+_BLOCK_PASSES = 10  # over a block of a stream
+_LEAD = 3.0  # nats of all rows together
+
+
+class RefinedSites(NamedTuple):
+    """Sites of all rows, and what was chosen for them."""
+
+    total: "SiteSum"
+    choice: Choice
+    """Prior variance and temperature. Method and alpha_eps are those of the matched model."""
+    reference: GaussianPosterior | None
+    """The posterior at which the sites of the rows of ``fit`` were made; None once other sites have joined them."""
+
+
+class SiteSum:
+    """The sum of the sites of rows, of which the last wait until they can be added by one matrix product.
+
+    A sum that was returned never changes, and ``copy`` is cheap.
+
+    Examples
+    --------
+    >>> zero = NaturalParameters(*(torch.zeros(1, *shape).double() for shape in ((2, 2), (2,), ())))
+    >>> total = SiteSum(zero)
+    >>> total.append(torch.ones(1, 2).double(), Sites(torch.full((1, 1), 3.0).double(), torch.ones(1, 1).double()))
+    >>> total.natural.precision
+    tensor([[[3., 3.],
+             [3., 3.]]], dtype=torch.float64)
+    """
+
+    def __init__(self, natural: NaturalParameters) -> None:
+        self._settled = natural
+        self._waiting: list[tuple[Tensor, Sites]] = []
+        self._n_waiting = 0
+
+    @property
+    def natural(self) -> NaturalParameters:
+        """The sum over all rows."""
+        if self._waiting:
+            features = torch.cat([part for part, _ in self._waiting])
+            precision = torch.cat([sites.precision for _, sites in self._waiting])
+            linear = torch.cat([sites.linear for _, sites in self._waiting])
+            gram = torch.stack([features.mT @ (features * column[:, None]) for column in precision.mT])
+            more = NaturalParameters(gram, linear.mT @ features, torch.zeros_like(self._settled.constant))
+            self._settled, self._waiting, self._n_waiting = self._settled + more, [], 0
+        return self._settled
+
+    def copy(self) -> "SiteSum":
+        """Return a copy; changes of one do not affect the other."""
+        twin = SiteSum(self._settled)
+        twin._waiting, twin._n_waiting = list(self._waiting), self._n_waiting
+        return twin
+
+    def append(self, features: Float[Tensor, "n d"], sites: Sites) -> None:
+        """Add the sites of rows."""
+        self._waiting.append((features, sites))
+        self._n_waiting += len(features)
+        if self._n_waiting >= max(64, features.shape[1]):
+            self.natural  # noqa: B018, which settles
+
+
+def refined_sites(
+    rows: SiteRows,
+    judges: LabelledRows | None,
+    statistics: ClassStatistics,
+    matched: Choice,
+    options: Options,
+    max_passes: int,
+    report: Callable[[float], None] | None = None,
+) -> RefinedSites:
+    """Return the refined sites of rows, with the prior variance of the largest bound and a temperature.
+
+    Prior variances are compared with rough sites, of some rows that stand for all if there are many.
+
+    Parameters
+    ----------
+    rows : SiteRows
+        All rows.
+    judges : LabelledRows or None
+        Rows on which the criterion is computed. Without them, the temperature is 1 unless it is given.
+    statistics : ClassStatistics
+        Statistics of all rows.
+    matched : Choice
+        The choice of the matched model, whose posterior is the start.
+    options : Options
+        The values that are given.
+    max_passes : int
+        Largest number of passes over the rows for one prior variance.
+    report : callable, optional
+        Function that is called with the share of the work done so far.
+    """
+    likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
+    table = likelihood.target_table()
+    square = matched.temperature**2
+    table = table._replace(mean=table.mean / matched.temperature, variance=table.variance * matched.dispersion / square)
+    start = natural_parameters(statistics, table)
+    n_products = rows.features.numel() * start.linear.numel()
+    some = _every(rows, math.ceil(n_products / _FEW_PRODUCTS))
+
+    def fit(prior_variance: Tensor, start: NaturalParameters, *, rough: bool) -> Refined:
+        prior = GaussianPrior.centred(prior_variance, n_latents=likelihood.n_latents)
+        if rough:
+            return refine(prior, [some], likelihood, start, max_passes=max_passes, tolerance=1e-3, rough=True)
+        return refine(prior, [rows], likelihood, start, max_passes=max_passes)
+
+    variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
+    if options.chooses_prior:
+        variance, start = _best_prior_variance(partial(fit, rough=True), variance, start, options, report)
+    refined = fit(variance, start, rough=False)
+    at = refined.posterior if refined.reference is None else refined.reference
+    choice = _judged(matched, variance, refined.posterior, at, judges, likelihood, options)
+    if report is not None:
+        report(1.0)
+    return RefinedSites(SiteSum(refined.natural), choice, refined.reference)
+
+
+def _best_prior_variance(
+    fit: Callable[[Tensor, NaturalParameters], Refined],
+    variance: Tensor,
+    start: NaturalParameters,
+    options: Options,
+    report: Callable[[float], None] | None,
+) -> tuple[Tensor, NaturalParameters]:
+    r"""Return the prior variance with the largest bound, and the sites of a fit near it.
+
+    As the posterior maximises the bound, the derivative of the bound by the logarithm of a common factor of the prior
+    variances is that of the divergence alone,
+
+    .. math:: \tfrac12\sum_l\sum_j\left(\frac{m_{lj}^2 + S_{l,jj}}{p_j} - 1\right).
+
+    Its root is bracketed by steps of a factor of nine, and then found by two secants. A log-normal prior of the factor
+    keeps it finite where rows are separable.
+    """
+    free = options.of_features
+    scale_of = partial(_scale, options)
+
+    def slope(variance: Tensor, refined: Refined) -> float:
+        mean, root = refined.posterior
+        squares = (mean.square() + root.square().sum(-2))[:, free] / variance[free]
+        return 0.5 * float((squares - 1.0).sum()) - math.log(scale_of(variance)) / _PRIOR_SPREAD**2
+
+    refined = fit(variance, start)
+    for shape in options.prior_shapes:
+        other = torch.where(free, shape * (scale_of(variance) / scale_of(shape)), variance)
+        if not torch.allclose(other, variance, rtol=1e-3):
+            candidate = fit(other, refined.natural)
+            if candidate.bound > refined.bound:
+                variance, refined = other, candidate
+    base, n_attempts = variance, 0
+
+    def attempt(to: float) -> tuple[float, float]:
+        nonlocal refined, variance, n_attempts
+        variance = torch.where(free, base * math.exp(to), base)
+        refined = fit(variance, refined.natural)
+        n_attempts += 1
+        if report is not None:
+            report(n_attempts / (n_attempts + 3.0))
+        return to, slope(variance, refined)
+
+    here = 0.0, slope(variance, refined)  # logarithm of the factor of the base, and slope
+    step = math.copysign(_STEP, here[1])
+    while _NARROWEST < scale_of(base) * math.exp(here[0] + step) < _WIDEST:
+        there = attempt(here[0] + step)
+        if there[1] * step <= 0.0:  # the slope has changed its sign
+            low, high = sorted((here, there))
+            for _ in range(_SECANTS):
+                share = low[1] / (low[1] - high[1])
+                between = attempt(low[0] + min(max(share, 0.1), 0.9) * (high[0] - low[0]))
+                low, high = (between, high) if between[1] > 0.0 else (low, between)
+            break
+        here = there
+    return variance, refined.natural
+
+
+def _judged(
+    matched: Choice,
+    variance: Tensor,
+    posterior: GaussianPosterior,
+    reference: GaussianPosterior,
+    rows: LabelledRows | None,
+    likelihood: ClassLikelihood,
+    options: Options,
+) -> Choice:
+    """Return the choice of a prior variance with temperature and score, for sites that were made at ``reference``.
+
+    The best temperature by the criterion is damped to its square root. Leaving out the site of a row leaves what the
+    sites of others know of that row, so the criterion sees latents that are a little too good.
+    """
+    label = options.label
+    temperature = 1.0 if label.temperature is None else label.temperature
+    choice = matched._replace(prior_variance=variance, dispersion=1.0, score=None, temperature=temperature)
+    if rows is None:
+        return choice
+    mean, spread = latent(posterior, rows.features)
+    if label.criterion is Criterion.LEAVE_ONE_OUT:
+        sites = sites_of(likelihood, *latent(reference, rows.features), rows.labels)
+        mean, spread = cavity(mean, spread, sites, rows.weight)
+    if label.temperature is None:
+        temperature = math.sqrt(best_temperature(likelihood, mean, spread, rows.labels, rows.weight))
+    score = -mean_nll(likelihood, mean, spread, rows.labels, rows.weight, temperature)
+    return choice._replace(temperature=temperature, score=score)
+
+
+def _scale(options: Options, variance: Tensor) -> float:
+    """Return the prior variance that standardised features would have."""
+    free = options.of_features
+    shape = options.prior_shapes[-1][free]  # the inverse variances of features, if the prior is chosen
+    return (variance[free] / shape).log().mean().exp().item()
+
+
+def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choice, options: Options) -> RefinedSites:
+    """Return the sites with another choice of prior variance and temperature, for rows that cannot be seen again.
+
+    The prior variance has the largest evidence when sites count as observations.
+    """
+    likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
+    natural, variance, n_latents = sites.total.natural, sites.choice.prior_variance, likelihood.n_latents
+    if options.chooses_prior:
+        factors = [math.exp(_STEP * k / 2.0) for k in range(-6, 7)]
+        candidates = [torch.where(options.of_features, variance * factor, variance) for factor in factors]
+
+        def evidence(variance: Tensor) -> float:
+            prior = GaussianPrior.centred(variance, n_latents=n_latents)
+            log_scale = math.log(_scale(options, variance))
+            return float(log_evidence(prior, natural).sum()) - 0.5 * (log_scale / _PRIOR_SPREAD) ** 2
+
+        variance = max((c for c in candidates if _NARROWEST <= _scale(options, c) <= _WIDEST), key=evidence)
+    posterior = condition(GaussianPrior.centred(variance, n_latents=n_latents), natural)
+    return sites._replace(choice=_judged(matched, variance, posterior, posterior, judges, likelihood, options))
+
+
+def with_block(sites: RefinedSites, rows: SiteRows, options: Options) -> RefinedSites:
+    """Return the sites with those of a block of new rows, refined together while all sites so far stay."""
+    choice = sites.choice
+    likelihood = options.label.likelihood(options.n_classes, choice.method, choice.alpha_eps)
+    prior = GaussianPrior.centred(choice.prior_variance, n_latents=likelihood.n_latents)
+    known = sites.total.natural
+    refined = refine(prior, [rows], likelihood, 0.0 * known, known=known, max_passes=_BLOCK_PASSES)
+    # a choice of its own says that the rows were not learnt one by one
+    return RefinedSites(SiteSum(known + refined.natural), choice._replace(), reference=None)
+
+
+def faded(sites: RefinedSites, factor: float) -> RefinedSites:
+    """Return the sites with all weights so far multiplied by a factor."""
+    return sites._replace(total=SiteSum(factor * sites.total.natural), reference=None)
+
+
+def without_sites(sites: RefinedSites, rows: SiteRows, options: Options) -> RefinedSites:
+    """Return the sites without those of some rows of ``fit``, which are made again where they were made first."""
+    assert sites.reference is not None
+    choice = sites.choice
+    likelihood = options.label.likelihood(options.n_classes, choice.method, choice.alpha_eps)
+    own = sites_of(likelihood, *latent(sites.reference, rows.features), rows.labels)
+    total = sites.total.copy()
+    share = -1.0 if rows.weight is None else -rows.weight[:, None]
+    total.append(rows.features, Sites(share * own.precision, share * own.linear))
+    return sites._replace(total=total)
+
+
+def _every(rows: SiteRows, step: int) -> SiteRows:
+    """Return every step-th row, weighing as much as all rows together."""
+    if step == 1:
+        return rows
+    features, labels = rows.features[::step], rows.labels[::step]
+    weight = torch.ones_like(features[:, 0]) if rows.weight is None else rows.weight[::step]
+    return SiteRows(features, labels, step * weight)
+
+
+def is_better(refined: Choice, matched: Choice, n_rows: float) -> bool:
+    """Return whether the criterion prefers the refined model; a lead of the matched one must be beyond chance.
+
+    The matched model has more values to choose, method and alpha_eps, which fit the criterion better by chance.
+    """
+    return refined.score is not None and (matched.score is None or refined.score > matched.score - _LEAD / n_rows)
+
+
+def is_affordable(rows: SiteRows, options: Options) -> bool:
+    """Return whether ``refine="auto"`` may refine so many rows: a pass takes seconds, not minutes."""
+    n_rows, d = rows.features.shape
+    return n_rows * d**2 * options.n_classes <= _MOST_PRODUCTS

@@ -1,0 +1,465 @@
+r"""Refined sites: from matched labels to the Gaussian posterior of the class likelihood, by weighted least squares.
+
+Each row i has a Gaussian factor, its *site*, :math:`\exp(b_{il} f_l - \tfrac12 W_{il} f_l^2)` for each latent l, which
+stands for the likelihood of its label. Matching gives sites that depend on the label alone. Here, they are derived
+from the class likelihood where the posterior is: with latent mean m and variance v of the row, and
+:math:`E = w_i\,\mathbb{E}_{\mathcal{N}(m, v)}[\log p(y_i \mid f)]`,
+
+.. math:: W_{il} = -2\,\partial E / \partial v_l, \qquad b_{il} = \partial E / \partial m_l + W_{il} m_l.
+
+The posterior given these sites is weighted least squares again. A posterior that reproduces its own sites maximises
+the variational bound on the evidence,
+
+.. math:: \mathcal{L}(q) = \sum_i w_i\,\mathbb{E}_q[\log p(y_i \mid f_i)] - \mathrm{KL}(q \,\|\, \text{prior}),
+
+over Gaussians q with independent latents: of one latent, over all Gaussians [1]_ [2]_.
+
+References
+----------
+.. [1] M. Opper, C. Archambeau, "The variational Gaussian approximation revisited", Neural Computation 21, 2009.
+.. [2] M. E. Khan, W. Lin, "Conjugate-computation variational inference", AISTATS 2017.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gaussify._numerics import Map, product, worker_threads
+from gaussify.likelihoods import ClassLikelihood
+from gaussify.posterior._gaussian import GaussianPosterior, GaussianPrior, NaturalParameters, condition, latent
+
+_ELEMENTS = 1 << 17  # numbers of features that a thread works on, so that they stay in the cache
+_SMALLEST_STEP = 1e-3  # below it, rounding decides whether the bound rises
+_NEWTON_STEPS = 5  # of the means, for each update of the covariances
+_STILL = 1e-3  # change of a latent's variance that is too small to matter
+_MOST_LEVERAGE = 0.999
+_ENOUGH = 0.05  # share of the largest rise, under which the covariances matter more
+_ROW_STEPS = 3
+_CG_STEPS, _CG_TOLERANCE = 20, 0.1
+_ROUNDING = 1e-10  # relative error of the bound
+
+
+class SiteRows(NamedTuple):
+    """Rows from which sites are made.
+
+    Examples
+    --------
+    >>> SiteRows(torch.ones(2, 3), torch.tensor([0, 1])).weight is None
+    True
+    """
+
+    features: Float[Tensor, "n d"]
+    labels: Int[Tensor, " n"]
+    weight: Float[Tensor, " n"] | None = None
+    unexplained: Float[Tensor, " n"] | None = None
+    """Variance of the latents that is not that of the weights, as a sparse Gaussian process has it."""
+
+
+class Sites(NamedTuple):
+    r"""Natural parameters of the Gaussian factor of each row and latent.
+
+    Examples
+    --------
+    >>> from gaussify import LogisticLikelihood
+    >>> sites_of(LogisticLikelihood(), torch.zeros(1, 1), torch.zeros(1, 1), torch.tensor([1]))
+    Sites(precision=tensor([[0.2500]]), linear=tensor([[0.5000]]))
+    """
+
+    precision: Float[Tensor, "n l"]
+    linear: Float[Tensor, "n l"]
+
+
+def sites_of(
+    likelihood: ClassLikelihood,
+    mean: Float[Tensor, "n l"],
+    variance: Float[Tensor, "n l"],
+    labels: Int[Tensor, " n"],
+    *,
+    rough: bool = False,
+) -> Sites:
+    """Return the sites of rows of weight one whose latents have this mean and variance.
+
+    Examples
+    --------
+    >>> from gaussify import SoftmaxLikelihood
+    >>> sites_of(SoftmaxLikelihood(2), torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([1])).linear
+    tensor([[-0.5000,  0.5000]])
+    """
+    expected = likelihood.expected_derivatives(mean, variance, labels, rough=rough)
+    return Sites(expected.curvature, expected.gradient + expected.curvature * mean)
+
+
+def site_of_row(
+    likelihood: ClassLikelihood,
+    mean: Float[np.ndarray, " l"],
+    variance: Float[np.ndarray, " l"],
+    label: int,
+    weight: float = 1.0,
+) -> tuple[Float[np.ndarray, " l"], Float[np.ndarray, " l"]]:
+    r"""Return precision and linear term of the site that a new row gives its own latents, in NumPy.
+
+    The latents had this mean and variance before the label was seen. The site is made where it moves them, so it
+    solves :math:`m' = m + v\,\partial E/\partial m` at :math:`(m', v')` with :math:`1/v' = 1/v + W`. Three evaluations
+    come close.
+
+    Examples
+    --------
+    >>> from gaussify import LogisticLikelihood
+    >>> precision, linear = site_of_row(LogisticLikelihood(), np.zeros(1), np.ones(1), label=1)
+    >>> precision, linear
+    (array([0.2]), array([0.5]))
+    """
+    own = np.zeros(len(mean))
+    if len(mean) == 1:
+        own[0] = label
+    else:
+        own[label] = 1.0
+    at, spread = mean, variance
+    for _ in range(_ROW_STEPS):
+        probs, slope = likelihood.row_moments(at, spread)
+        gradient, precision = weight * (own - probs), weight * np.maximum(slope, 0.0)
+        linear = gradient + precision * at
+        spread = variance / (1.0 + variance * precision)
+        at = spread * (mean / variance + linear)
+    return precision, linear
+
+
+def cavity(
+    mean: Float[Tensor, "n l"],
+    variance: Float[Tensor, "n l"],
+    sites: Sites,
+    sample_weight: Float[Tensor, " n"] | None = None,
+) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
+    r"""Return mean and variance of the latents of each row, given all rows but that one.
+
+    .. math:: s_- = \frac{s}{1 - sW}, \qquad m_- = \frac{m - s\,b}{1 - sW}
+
+    This is ``leave_one_out`` in natural parameters, where sites without information are no exception. Of a row of
+    weight above one, which counts as several equal rows, one is left out. The leverage :math:`sW` is below one if the
+    posterior holds these very sites; a larger one is cut to 0.999.
+
+    Examples
+    --------
+    >>> cavity(torch.tensor([[1.0]]), torch.tensor([[0.5]]), Sites(torch.tensor([[1.0]]), torch.tensor([[2.0]])))
+    (tensor([[0.]]), tensor([[1.]]))
+    """
+    share = 1.0 if sample_weight is None else sample_weight.clamp_max(1.0)[:, None]
+    gradient = share * (sites.linear - sites.precision * mean)
+    rest = 1.0 - (share * variance * sites.precision).clamp_max(_MOST_LEVERAGE)
+    return mean - variance * gradient / rest, variance / rest
+
+
+class Refined(NamedTuple):
+    """The posterior of the class likelihood.
+
+    Examples
+    --------
+    >>> from gaussify import LogisticLikelihood
+    >>> prior = GaussianPrior.centred(torch.ones(1).double(), n_latents=1)
+    >>> rows = [SiteRows(torch.tensor([[1.0], [-1.0]]).double(), torch.tensor([1, 0]))]
+    >>> nothing = NaturalParameters(*(torch.zeros(1, *shape).double() for shape in ((1, 1), (1,), ())))
+    >>> refined = refine(prior, rows, LogisticLikelihood(), nothing)
+    >>> refined.posterior.mean, round(refined.bound, 4)
+    (tensor([[0.7041]], dtype=torch.float64), -1.2266)
+    """
+
+    posterior: GaussianPosterior
+    natural: NaturalParameters
+    """Sum of the sites of these rows; its ``constant`` is zero."""
+    reference: GaussianPosterior | None
+    """The posterior at which ``natural`` is the sum of ``sites_of`` the rows; None after a damped step."""
+    bound: float
+    """Lower bound on the log-evidence of the labels."""
+    n_passes: int
+    """Number of times that the covariance was computed from all rows."""
+    has_converged: bool
+
+
+def refine(
+    prior: GaussianPrior,
+    rows: Iterable[SiteRows],
+    likelihood: ClassLikelihood,
+    start: NaturalParameters,
+    *,
+    known: NaturalParameters | None = None,
+    max_passes: int = 100,
+    tolerance: float = 1e-4,
+    rough: bool = False,
+    report: Callable[[int, float], None] | None = None,
+) -> Refined:
+    r"""Return the Gaussian posterior of the class likelihood, by repeated weighted least squares.
+
+    Each pass takes two steps, and neither lowers the bound:
+
+    1. The means climb with fixed covariances, by Newton's method. Latents of a softmax share its curvature, so the
+       equations are solved by conjugate gradients, preconditioned with the covariance of each latent. This costs
+       n l d for an iteration.
+    2. The precisions move to the sum of the sites' precisions at these means, :math:`P + \sum_i W_{il}
+       \phi_i\phi_i^\top`, which costs n l d². Where a full step lowers the bound, it is halved.
+
+    The search ends when a pass gains no more, or when the means gain no more and the variances of latents would stand
+    still.
+
+    Parameters
+    ----------
+    prior : GaussianPrior
+        Prior of the weights.
+    rows : iterable of SiteRows
+        All rows, in blocks.
+    likelihood : ClassLikelihood
+        Likelihood of the labels given the latents.
+    start : NaturalParameters
+        Sum of sites to start from, such as that of matched labels.
+    known : NaturalParameters, optional
+        Sum of the sites of other rows, which stay as they are.
+    max_passes : int
+        Largest number of passes.
+    tolerance : float
+        Rise of the bound in a pass, in nats for each weight, at which the search has converged.
+    rough : bool
+        Whether expectations are the rough ones of ``expected_derivatives``, which are enough to compare priors.
+    report : callable, optional
+        Function that is called after each pass with the number of passes and the bound.
+    """
+    known = start * 0.0 if known is None else known
+    with worker_threads() as over:
+        parts = [part for block in rows for part in _split(block)]
+        problem = _Problem(prior, known, parts, likelihood, over, rough)
+        natural, reference = start, None
+        posterior = condition(prior, known + natural)
+        now = problem.expect(posterior.mean, problem.variances(posterior.root))
+        bound, has_converged, n_passes = problem.bound(posterior, now), False, 0
+        while n_passes < max_passes and not has_converged:
+            n_passes += 1
+            before = bound
+            mean, now = problem.climb(posterior, now, tolerance)
+            posterior = GaussianPosterior(mean, posterior.root)
+            bound = problem.bound(posterior, now)
+            target, step = problem.sum_of_sites(mean, now), 1.0
+            if bound - before <= tolerance * mean.numel() and problem.hardly_moves(natural, target, now):
+                natural, reference, has_converged = target, posterior, True
+                break
+            while step > _SMALLEST_STEP:
+                candidate = target if step == 1.0 else (1.0 - step) * natural + step * target
+                root = condition(prior, known + candidate).root
+                there = problem.expect(mean, problem.variances(root))
+                new_bound = problem.bound(GaussianPosterior(mean, root), there)
+                if new_bound >= bound - _ROUNDING * abs(bound):
+                    natural, reference = candidate, posterior if step == 1.0 else None
+                    posterior, now, bound = GaussianPosterior(mean, root), there, new_bound
+                    break
+                step *= 0.5
+            has_converged = bound - before <= tolerance * mean.numel()
+            if report is not None:
+                report(n_passes, bound)
+    return Refined(condition(prior, known + natural), natural, reference, bound, n_passes, has_converged)
+
+
+class _Expectation(NamedTuple):
+    """Weighted expectations of the rows' log-probabilities, a tuple of blocks each."""
+
+    value: float
+    variances: list[Tensor]  # (n, l) of the latents
+    curvature: list[Tensor]  # (n, l)
+    coupling: list[Tensor | None]  # (n, l)
+    slope: Tensor  # (l, d), gradient by the means of the weights
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The bound as a function of the posterior, over blocks of rows."""
+
+    prior: GaussianPrior
+    known: NaturalParameters
+    parts: list[SiteRows]
+    likelihood: ClassLikelihood
+    over: Map
+    rough: bool
+
+    def variances(self, root: Float[Tensor, "l d d"]) -> list[Tensor]:
+        """Return the latents' variances of each block."""
+        posterior = GaussianPosterior(root.new_zeros(root.shape[:2]), root)
+
+        def variance(part: SiteRows) -> Tensor:
+            _, own = latent(posterior, part.features)
+            return own if part.unexplained is None else own + part.unexplained[:, None]
+
+        return list(self.over(variance, self.parts))
+
+    def expect(self, mean: Float[Tensor, "l d"], variances: list[Tensor]) -> _Expectation:
+        """Return the expectations at a mean of the weights and variances of the latents."""
+
+        def derivatives(part: SiteRows, variance: Tensor) -> tuple[float, Tensor, Tensor, Tensor | None]:
+            value, gradient, curvature, coupling = self.likelihood.expected_derivatives(
+                part.features @ mean.mT, variance, part.labels, rough=self.rough
+            )
+            if part.weight is not None:
+                weight = part.weight[:, None]
+                value, gradient, curvature = value * part.weight, gradient * weight, curvature * weight
+                coupling = None if coupling is None else coupling * weight.sqrt()
+            return float(value.sum()), gradient.mT @ part.features, curvature, coupling
+
+        values, slopes, curvature, coupling = zip(*self.over(derivatives, self.parts, variances), strict=True)
+        return _Expectation(sum(values), variances, list(curvature), list(coupling), sum(slopes))
+
+    def bound(self, posterior: GaussianPosterior, expected: _Expectation) -> float:
+        """Return the lower bound on the log-evidence; sites that are known count as labels."""
+        mean, root = posterior
+        known = 0.5 * float(((root @ self.known.precision) * root).sum()) - self._known_log_density(mean)
+        return expected.value - kl_divergence(posterior, self.prior) - known
+
+    def pull(self, mean: Float[Tensor, "l d"]) -> Float[Tensor, "l d"]:
+        """Return the gradient by the means of what does not depend on the rows: the prior and known sites."""
+        prior, known = self.prior, self.known
+        return (prior.mean - mean) / prior.variance + known.linear - _times(known.precision, mean)
+
+    def _known_log_density(self, mean: Tensor) -> float:
+        return float((mean * (self.known.linear - 0.5 * _times(self.known.precision, mean))).sum())
+
+    def sum_of_sites(self, mean: Float[Tensor, "l d"], expected: _Expectation) -> NaturalParameters:
+        """Return the sum of the sites of all rows, made at this mean."""
+        n_latents, d = mean.shape
+        precision = mean.new_zeros(n_latents, d, d)
+        for index in range(n_latents):
+            columns = [curvature[:, index, None] for curvature in expected.curvature]
+            for moment in self.over(_weighted_gram, self.parts, columns):
+                precision[index] += moment
+        linear = expected.slope + _times(precision, mean)
+        return NaturalParameters(precision, linear, mean.new_zeros(n_latents))
+
+    def hardly_moves(self, natural: NaturalParameters, target: NaturalParameters, now: _Expectation) -> bool:
+        """Return whether the variances of all latents, given other sites, would change by less than ``_STILL``."""
+        before, after = (
+            1.0 / self.prior.variance + (self.known + part).precision.diagonal(dim1=-2, dim2=-1)
+            for part in (natural, target)
+        )
+        change = float((after / before).log().abs().max())
+        return change * max(float(variance.max()) for variance in now.variances) <= _STILL
+
+    def climb(self, posterior: GaussianPosterior, now: _Expectation, tolerance: float) -> tuple[Tensor, _Expectation]:
+        """Return better means with the same covariances, by Newton's method, and the expectations there."""
+        mean = posterior.mean if now.coupling[0] is None else self._centred(posterior.mean)
+        value, rise = self._objective(mean, now), 0.0
+        for _ in range(_NEWTON_STEPS):
+            gradient = now.slope + self.pull(mean)
+            direction = self._solve(gradient, posterior.root, now)
+            decrement, step = float((gradient * direction).sum()), 1.0
+            while step > _SMALLEST_STEP:
+                there = self.expect(mean + step * direction, now.variances)
+                new_value = self._objective(mean + step * direction, there)
+                if new_value >= value:
+                    break
+                step *= 0.5
+            else:
+                break
+            mean, now, value = mean + step * direction, there, new_value
+            if decrement < max(tolerance * mean.numel(), _ENOUGH * rise):
+                break
+            rise = max(rise, decrement)
+        return mean, now
+
+    def _centred(self, mean: Tensor) -> Tensor:
+        """Return the means less what all latents have in common, to which a softmax is blind but the prior is not.
+
+        With known sites, there is no such freedom.
+        """
+        if bool(self.known.precision.any()):
+            return mean
+        return mean - (mean - self.prior.mean).mean(0)
+
+    def _objective(self, mean: Tensor, expected: _Expectation) -> float:
+        """Return the part of the bound that depends on the means."""
+        prior = 0.5 * float(((mean - self.prior.mean).square() / self.prior.variance).sum())
+        return expected.value - prior + self._known_log_density(mean)
+
+    def _solve(self, gradient: Tensor, root: Tensor, now: _Expectation) -> Float[Tensor, "l d"]:
+        """Return about the inverse of the curvature matrix of all weights times a gradient."""
+
+        def times(vector: Tensor) -> Tensor:
+            def product_with(part: SiteRows, curvature: Tensor, coupling: Tensor | None) -> Tensor:
+                u = part.features @ vector.mT
+                if coupling is None:
+                    curved = curvature * u
+                else:
+                    curved = coupling * (coupling.sum(-1, keepdim=True) * u - (coupling * u).sum(-1, keepdim=True))
+                return curved.mT @ part.features
+
+            fixed = vector / self.prior.variance + _times(self.known.precision, vector)
+            return fixed + sum(self.over(product_with, self.parts, now.curvature, now.coupling))
+
+        def precondition(vector: Tensor) -> Tensor:
+            return _times(root.mT, _times(root, vector))
+
+        return conjugate_gradients(times, gradient, precondition, tolerance=_CG_TOLERANCE, max_iterations=_CG_STEPS)
+
+
+def conjugate_gradients(
+    times: Callable[[Tensor], Tensor],
+    right: Tensor,
+    precondition: Callable[[Tensor], Tensor],
+    *,
+    tolerance: float,
+    max_iterations: int,
+) -> Tensor:
+    """Return x of about ``times(x) == right``, for a positive definite linear map ``times``.
+
+    Examples
+    --------
+    >>> scale = torch.tensor([2.0, 4.0])
+    >>> conjugate_gradients(lambda x: scale * x, torch.ones(2), lambda x: x / scale, tolerance=1e-9, max_iterations=5)
+    tensor([0.5000, 0.2500])
+    """
+    x, residual = torch.zeros_like(right), right
+    search = precondition(residual)
+    square = first = float((residual * search).sum())
+    for _ in range(max_iterations):
+        if square <= tolerance**2 * first or square <= 0.0:
+            break
+        image = times(search)
+        length = square / float((search * image).sum())
+        x, residual = x + length * search, residual - length * image
+        conditioned = precondition(residual)
+        square, before = float((residual * conditioned).sum()), square
+        search = conditioned + square / before * search
+    return x
+
+
+def _times(matrices: Float[Tensor, "l d d"], vectors: Float[Tensor, "l d"]) -> Float[Tensor, "l d"]:
+    return (matrices @ vectors[..., None])[..., 0]
+
+
+def _split(rows: SiteRows) -> Iterator[SiteRows]:
+    """Yield rows in blocks that fit into the cache, of at least two rows for each feature."""
+    n_rows, n_features = rows.features.shape
+    size = max(1, _ELEMENTS // n_features, 2 * n_features)
+    for start in range(0, n_rows, size):
+        yield SiteRows._make(None if part is None else part[start : start + size] for part in rows)
+
+
+def _weighted_gram(part: SiteRows, weight: Tensor) -> Tensor:
+    scaled = part.features * weight.sqrt()
+    return product(scaled.mT, scaled)
+
+
+def kl_divergence(posterior: GaussianPosterior, prior: GaussianPrior) -> float:
+    r"""Return the divergence of the posterior of all weights from their prior.
+
+    .. math:: \mathrm{KL} = \tfrac12\sum_l\Big[\sum_j\frac{S_{l,jj} + (m_{lj} - \mu_{lj})^2}{p_j} - d
+        + \sum_j\log p_j - \log|S_l|\Big], \qquad S_l = R_l^\top R_l \text{ with triangular } R_l
+
+    Examples
+    --------
+    >>> posterior = GaussianPosterior(torch.ones(1, 1), torch.ones(1, 1, 1))
+    >>> kl_divergence(posterior, GaussianPrior.centred(torch.ones(1), n_latents=1))
+    0.5
+    """
+    mean, root = posterior
+    diagonal = root.square().sum(-2)  # of the covariances
+    squares = ((diagonal + (mean - prior.mean).square()) / prior.variance).sum(-1) - mean.shape[1]
+    log_det = 2.0 * root.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
+    return 0.5 * float((squares + prior.variance.log().sum() - log_det).sum())
