@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gaussify.datasets import make_drifting_stream, make_four_classes
+from gaussify.datasets import make_drifting_stream, make_four_classes, make_rare_class
 from gaussify.exceptions import InvalidArgumentError
 
 
@@ -48,7 +48,31 @@ def test_four_classes_are_balanced_and_apart_but_overlap():
     assert 0.75 < np.mean(nearest == y) < 0.97
 
 
-@pytest.mark.parametrize("make", [make_drifting_stream, make_four_classes])
+@pytest.mark.parametrize(("n", "prevalence"), [(10_000, 0.033), (100_000, 0.001), (1000, 0.5)])
+def test_the_rare_class_is_as_rare_as_asked_and_can_be_predicted(n, prevalence):
+    X, y = make_rare_class(n, prevalence, random_state=0)
+    assert X.shape == (n, 3)
+    assert set(X[:, 0]) == {0.0, 1.0}
+    assert X.min() >= 0.0
+    expected = n * prevalence
+    assert abs(y.sum() - expected) < 4.0 * np.sqrt(expected)
+    balance = X[:, 1]  # the chance that a row of the rare class has the larger balance of two
+    larger = np.searchsorted(np.sort(balance[y == 0]), balance[y == 1]).mean() / (y == 0).sum()
+    assert larger > 0.75
+
+
+def test_a_single_row_and_a_class_that_hardly_ever_comes_can_be_drawn():
+    assert make_rare_class(1, 0.5, random_state=0)[0].shape == (1, 3)
+    assert make_rare_class(1000, 1e-12, random_state=0)[1].sum() == 0
+
+
+@pytest.mark.parametrize("prevalence", [0.0, 1.0, -0.1, np.nan])
+def test_a_prevalence_that_is_no_probability_is_refused(prevalence):
+    with pytest.raises(InvalidArgumentError, match=r"'prevalence' .* must lie between 0 and 1; got"):
+        make_rare_class(10, prevalence)
+
+
+@pytest.mark.parametrize("make", [make_drifting_stream, make_four_classes, make_rare_class])
 def test_the_seed_decides(make):
     first, again, other = (make(50, random_state=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first[0], again[0])

@@ -1,4 +1,4 @@
-"""The sample of rows: bounded, uniform, and the same however the rows came."""
+"""The sample of rows: bounded, uniform in each class, and the same however the rows came."""
 
 import pickle
 
@@ -32,6 +32,7 @@ def assert_same(actual: Reservoir, expected: Reservoir) -> None:
     for name, mine, theirs in zip(actual.rows()._fields, actual.rows(), expected.rows(), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=0, err_msg=name)
     assert actual.present_log_limit == pytest.approx(expected.present_log_limit)
+    assert actual.quota == expected.quota
 
 
 orders = st.permutations(range(N)).map(np.array)
@@ -179,7 +180,8 @@ def test_unlearning_takes_rows_out_of_a_sample_that_turned_rows_away():
     before = reservoir.rows()
     gone = np.isin(X[:, 0], before.features[::2, 0])
     reservoir.add(X[gone], Y[gone], sign=-1.0)
-    np.testing.assert_array_equal(reservoir.rows().features, before.features[1::2])
+    left, expected = reservoir.rows().key, before.key[1::2]
+    np.testing.assert_array_equal(np.sort(left), np.sort(expected))
     # rows that come later still have to pass the limit of the first ones: the sample stays a uniform one
     reservoir.add(X[gone], Y[gone])
     np.testing.assert_array_equal(reservoir.rows().features, before.features)
@@ -293,3 +295,94 @@ def test_a_heavy_row_that_is_turned_away_does_not_push_out_light_ones():
     for part in np.split(order, 6):
         in_parts.add(X[part], Y[part], weight[part])
     assert_same(in_parts, filled(X, Y, weight))
+
+
+# --- classes of different sizes ------------------------------------------------------------------------------------
+
+UNEVEN = np.repeat([0, 1, 2], [3, 40, 17])
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"),
+    [(60, [3, 40, 17]), (59, [3, 39, 17]), (30, [3, 13, 13]), (10, [3, 3, 3]), (8, [2, 2, 2]), (3, [1, 1, 1])],
+)
+def test_each_class_keeps_its_smallest_ranks_up_to_a_quota(size, kept):
+    every, sample = filled(X, UNEVEN, size=N).rows(), filled(X, UNEVEN, size=size).rows()
+    assert np.bincount(sample.labels).tolist() == kept
+    for label, n in enumerate(kept):
+        np.testing.assert_array_equal(sample.key[sample.labels == label], every.key[every.labels == label][:n])
+        assert (np.diff(sample.log_rank[sample.labels == label]) > 0.0).all()
+
+
+def test_of_more_classes_than_rows_those_of_smallest_ranks_keep_one():
+    every, sample = filled(X, UNEVEN, size=N).rows(), filled(X, UNEVEN, size=2).rows()
+    firsts = sorted(every.log_rank[every.labels == label][0] for label in range(3))
+    assert sample.log_rank.tolist() == firsts[:2]
+
+
+@pytest.mark.parametrize("n", [4, 10, 25])
+def test_the_first_rows_of_a_sample_are_a_sample_too(n):
+    sample, smaller = filled(X, UNEVEN, size=N).rows(), filled(X, UNEVEN, size=n).rows()
+    np.testing.assert_array_equal(sample.key[: len(smaller.key)], smaller.key)
+
+
+@settings(max_examples=15)
+@given(
+    order=orders,
+    ends=cuts,
+    size=st.sampled_from([1, 2, 5, SIZE, 44, N]),
+    rate=st.sampled_from([0.0, 0.5, 20.0]),
+    late=st.sampled_from([[], [0], [0, 2]]),
+)
+def test_uneven_classes_that_come_late_and_fade_are_sampled_alike_in_any_chunks(order, ends, size, rate, late):
+    order = np.r_[order[~np.isin(UNEVEN[order], late)], order[np.isin(UNEVEN[order], late)]]
+
+    def stream(ends, known):
+        reservoir = new(size, classes=CLASSES[known])
+        for some in np.split(order, ends):
+            if not np.isin(UNEVEN[some], known).all():
+                places, known = known, [0, 1, 2]
+                reservoir.set_classes(CLASSES, np.array(places))
+            labels = np.searchsorted(known, UNEVEN[some])
+            if rate:
+                reservoir.decay(rate * len(some))
+                reservoir.add(X[some], labels, WEIGHT[some], age=rate * np.arange(len(some) - 1, -1, -1.0))
+            elif len(some):
+                reservoir.add(X[some], labels, WEIGHT[some])
+        return reservoir
+
+    chunked, whole = stream(ends, [k for k in range(3) if k not in late]), stream([], [0, 1, 2])
+    for mine, theirs in zip(chunked.rows(), whole.rows(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(chunked.present_log_limit, whole.present_log_limit, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=15)
+@given(
+    shard=st.lists(st.integers(0, 2), min_size=N, max_size=N).map(np.array),
+    gone=st.lists(st.booleans(), min_size=N, max_size=N).map(np.array),
+    order=orders,
+    ends=cuts,
+    size=st.sampled_from([2, SIZE, 44]),
+)
+def test_shards_of_uneven_classes_are_sampled_and_unlearnt_alike_in_any_order(shard, gone, order, ends, size):
+    merged = new(size)
+    for k in np.unique(shard):
+        merged.merge(filled(X[shard == k], UNEVEN[shard == k], size=size), np.arange(3))
+    for some in np.split(order, ends):
+        if gone[some].any():
+            merged.add(X[some[gone[some]]], UNEVEN[some[gone[some]]], sign=-1.0)
+    whole = filled(X, UNEVEN, size=size)
+    if gone.any():
+        whole.add(X[gone], UNEVEN[gone], sign=-1.0)
+    assert_same(merged, whole)
+
+
+def test_rows_of_a_class_that_fits_are_kept_on_a_long_stream():
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(20_000, 2)), (np.arange(20_000) % 1000 == 7).astype(int)
+    one_by_one, at_once = new(size=100), filled(rows, labels, size=100)
+    for i in range(20_000):
+        one_by_one.add(rows[i : i + 1], labels[i : i + 1])
+    assert_same(one_by_one, at_once)
+    assert np.bincount(at_once.rows().labels).tolist() == [80, 20]

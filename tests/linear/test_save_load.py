@@ -104,6 +104,30 @@ def test_a_model_saved_before_there_was_dispersion_has_one(tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
 
 
+def test_a_sample_saved_with_one_limit_for_all_classes_is_read_and_goes_on(tmp_path):
+    path, rng = tmp_path / "model", np.random.default_rng(0)
+    features, labels = rng.normal(size=(400, 3)), np.arange(400) % 40 == 0
+    whole = new(reservoir_size=1000).fit(features[:200], labels[:200])
+    rows = whole._reservoir.rows()
+    by_rank = np.argsort(rows.log_rank)
+    kept, limit = by_rank[:30], float(rows.log_rank[by_rank[30]])
+
+    def make_old(config, tensors):
+        config["params"]["reservoir_size"] = 30
+        config["reservoir"] = {"size": 30, "seed": 0, "log_limit": limit}
+        tensors.update({name: tensors[name][kept].contiguous() for name in tensors if name.startswith("reservoir.")})
+
+    whole.save(path)
+    edit_file(path, KIND, make_old)
+    loaded = BayesianLogisticRegression.load(path)
+    assert loaded._reservoir.present_log_limit.tolist() == [limit, limit]
+    np.testing.assert_array_equal(loaded.predict_proba(features), whole.predict_proba(features))
+    loaded.partial_fit(features[200:], labels[200:])
+    sample = loaded._reservoir.rows()
+    assert np.bincount(sample.labels).sum() == 30
+    assert sample.log_rank.max() < limit  # rows that came before and those that came after are sampled alike
+
+
 def test_a_loaded_model_saves_to_the_same_bytes(path, tmp_path):
     BayesianLogisticRegression.load(path).save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
@@ -185,6 +209,8 @@ EDITS = {
     ),
     "reservoir-labels": lambda config, tensors: tensors["reservoir.labels"].fill_(9),
     "reservoir-length": lambda config, tensors: tensors.update({"reservoir.weight": torch.ones(2).double()}),
+    "reservoir-limits": lambda config, tensors: config["reservoir"].update(log_limit=[1.0, 2.0]),
+    "reservoir-quota": lambda config, tensors: config["reservoir"].update(quota=-1),
     "rows-seen": lambda config, tensors: config.update(n_rows_seen="many"),
     "rows-seen-negative": lambda config, tensors: config.update(n_rows_seen=-5),
     "features-fraction": lambda config, tensors: config.update(n_features=3.0),

@@ -37,6 +37,7 @@ from gaussify._calibration._labels import (
     checked_positive_or_auto,
     is_auto,
 )
+from gaussify._calibration._offsets import best_calibration, spread_offset
 from gaussify._calibration._packing import pack_choice, unpack_choice
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "LikelihoodName",
     "MethodOption",
     "as_alpha",
+    "best_calibration",
     "best_temperature",
     "checked_label_parameters",
     "checked_positive",
@@ -67,6 +69,7 @@ __all__ = [
     "mean_nll",
     "most_rows",
     "pack_choice",
+    "spread_offset",
     "unpack_choice",
     "with_temperature",
 ]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gaussify._calibration._criteria import Criterion, LabelledRows, best_temperature, mean_nll
 from gaussify._calibration._labels import LabelParameters, as_alpha
+from gaussify._calibration._offsets import best_calibration
 from gaussify.likelihoods import ClassLikelihood, LikelihoodMethod, PseudoTargets
 
 ALPHA_GRID = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -33,6 +34,8 @@ class Choice(NamedTuple):
     """Prior variance of each weight of a linear model; empty for Gaussian processes, whose kernel says it."""
     dispersion: float = 1.0
     """Factor of the variances in the target table."""
+    offset: Float[Tensor, " l"] | None = None
+    """Number that is added to each latent after it was divided by the temperature; None stands for zeros."""
 
 
 @runtime_checkable  # the type checks of the tests need it
@@ -159,14 +162,21 @@ def with_temperature(
     label: LabelParameters,
     *,
     rough: bool = False,
+    shifts: bool = False,
 ) -> Choice:
-    """Return the choice with its score, and with the best temperature unless one is given."""
-    temperature = label.temperature
-    if temperature is None:
+    """Return the choice with its score, and with the best temperature unless one is given.
+
+    With ``shifts``, the offsets are the best ones too, unless a temperature is given.
+    """
+    temperature, offset = label.temperature, None
+    if temperature is None and shifts:
+        temperature, offset = best_calibration(likelihood, mean, variance, rows.labels, rows.weight, rough=rough)
+        mean = mean + temperature * offset
+    elif temperature is None:
         temperature = best_temperature(likelihood, mean, variance, rows.labels, rows.weight, rough=rough)
     with torch.no_grad():
         score = -mean_nll(likelihood, mean, variance, rows.labels, rows.weight, temperature)
-    return choice._replace(temperature=temperature, score=score)
+    return choice._replace(temperature=temperature, score=score, offset=offset)
 
 
 def make_table(label: LabelParameters, n_classes: int, choice: Choice) -> tuple[ClassLikelihood, PseudoTargets]:

@@ -32,11 +32,41 @@ class LabelledRows(NamedTuple):
     features: Float[Tensor, "n d"]
     labels: Int[Tensor, " n"]
     weight: Float[Tensor, " n"]
+    """Weight of each row in the criterion."""
+    learnt: Float[Tensor, " n"] | None = None
+    """Weight with which the model has learnt each row, if it is another one."""
 
     @property
     def share(self) -> Float[Tensor, " n"]:
         """The weights, scaled to sum to one."""
         return self.weight / self.weight.sum()
+
+    @property
+    def weight_learnt(self) -> Float[Tensor, " n"]:
+        """The weight with which the model has learnt each row."""
+        return self.weight if self.learnt is None else self.learnt
+
+    def first(self, n: int) -> "LabelledRows":
+        """Return the first n rows; each class weighs as much, relative to the others, as in all rows."""
+        if n >= len(self.labels):
+            return self
+        totals = torch.bincount(self.labels, self.weight)
+        rows = LabelledRows(self.features[:n], self.labels[:n], self.weight[:n], self.weight_learnt[:n])
+        return rows.weighed(totals)
+
+    def weighed(self, totals: Float[Tensor, " c"]) -> "LabelledRows":
+        """Return the rows with weights that add up to ``totals`` in each class, up to a common factor.
+
+        The common factor leaves the weights of one class as they are and reduces no weight. So rows that stand for
+        themselves alone, as do all rows of a rare class, keep their weights.
+        """
+        own = torch.bincount(self.labels, self.weight, minlength=len(totals))
+        stands = (own > 0.0) & (totals > 0.0)
+        if not stands.any():
+            return self
+        factor = torch.where(stands, totals / own, torch.inf)
+        factor = torch.where(stands, factor / factor.min(), 1.0)
+        return self._replace(weight=self.weight * factor[self.labels], learnt=self.weight_learnt)
 
 
 def best_temperature(
@@ -78,6 +108,27 @@ def best_temperature(
     >>> best_temperature(LogisticLikelihood(), mean, torch.zeros_like(mean), labels, torch.ones(100).double())
     2.7
     """
+    return best_temperatures(likelihood, mean, variance, labels, weight, rough=rough, of_means=of_means).best
+
+
+class Temperatures(NamedTuple):
+    """The best temperature, and that by mean-field probabilities: the same if these led all the way."""
+
+    best: float
+    mean_field: float
+
+
+def best_temperatures(
+    likelihood: ClassLikelihood,
+    mean: Float[Tensor, "n l"],
+    variance: Float[Tensor, "n l"],
+    labels: Int[Tensor, " n"],
+    weight: Float[Tensor, " n"],
+    *,
+    rough: bool = False,
+    of_means: bool = False,
+) -> Temperatures:
+    """Return the best temperature with the one that leads to it, see :func:`best_temperature`."""
     n_rows = float(weight.sum())
 
     def loss_of(nll: Callable[..., float]) -> Callable[[int], float]:
@@ -92,10 +143,16 @@ def best_temperature(
         return loss
 
     loss = loss_of(_rough_nll)
-    best = _walk(loss, 0, (8, 4, 2, 1))
-    if not rough:
-        loss = loss_of(mean_nll)
-        best = _walk(loss, best, (1,))
+    place = _walk(loss, 0, (8, 4, 2, 1))
+    mean_field = _vertex(loss, place)
+    if rough:
+        return Temperatures(mean_field, mean_field)
+    loss = loss_of(mean_nll)
+    return Temperatures(_vertex(loss, _walk(loss, place, (1,))), mean_field)
+
+
+def _vertex(loss: Callable[[int], float], best: int) -> float:
+    """Return the temperature at the vertex of the parabola through the best point and its neighbours."""
     if abs(best) == LAST_PLACE:
         return math.exp(_LATTICE * best)
     before, at, after = (loss(best + shift) for shift in (-1, 0, 1))

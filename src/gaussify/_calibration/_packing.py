@@ -19,6 +19,8 @@ def pack_choice(choice: Choice | None) -> Packed:
     if choice.prior_variance.numel():
         config["dispersion"] = choice.dispersion
         tensors["choice.prior_variance"] = choice.prior_variance
+    if choice.offset is not None:
+        tensors["choice.offset"] = choice.offset
     return Packed(config, tensors)
 
 
@@ -52,4 +54,9 @@ def unpack_choice(
     if n_weights is not None:
         choice = choice._replace(prior_variance=tensors["choice.prior_variance"])
         expect_numbers(choice.prior_variance, (n_weights,), "prior_variance", positive=True)
+        offset = tensors.get("choice.offset")
+        if offset is not None:
+            n_latents = 1 if n_classes == 2 and offset.shape == (1,) else n_classes
+            expect_numbers(offset, (n_latents,), "offset")
+            choice = choice._replace(offset=offset)
     return choice

@@ -5,7 +5,7 @@ Read ``_load.py`` first: ``load`` knows every name. ``_files.py`` finds, downloa
 """
 
 from gaussify.datasets._files import DatasetError, cache_folder
-from gaussify.datasets._generators import Drift, make_drifting_stream, make_four_classes
+from gaussify.datasets._generators import Drift, make_drifting_stream, make_four_classes, make_rare_class
 from gaussify.datasets._load import Dataset, DatasetName, load
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "load",
     "make_drifting_stream",
     "make_four_classes",
+    "make_rare_class",
 ]

@@ -1,13 +1,16 @@
-"""Artificial data: streams whose distribution changes, and four classes in the plane."""
+"""Artificial data: streams whose distribution changes, four classes in the plane, and a rare class."""
 
 from enum import StrEnum
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from gaussify._typing import no_type_check
 from gaussify._validation import check_count, check_option
+from gaussify.exceptions import InvalidArgumentError
 
 _LOGIT_STD = 4.0  # with three classes, the best classifier is then right for about six of seven rows
 
@@ -109,3 +112,48 @@ def make_four_classes(
     angle = 0.25 * np.pi + 0.5 * np.pi * y
     cos, sin = np.cos(angle), np.sin(angle)
     return np.column_stack([cos * radial - sin * across, sin * radial + cos * across]), y
+
+
+def make_rare_class(
+    n: int = 10_000, prevalence: float = 0.033, random_state: int | np.random.Generator | None = None
+) -> tuple[Float[np.ndarray, "n 3"], Int64[np.ndarray, " n"]]:
+    r"""Return customers of a bank, and whether they default: a rare class that one column predicts well.
+
+    The columns are whether the customer is a student (0 or 1), the balance of the account and the income. The logit is
+
+    .. math:: a + 8 \tanh\frac{\text{balance} - 1000}{1500} - 0.65\,\text{student},
+
+    which covers more than ten units and bends at both ends. The income says nothing that the other columns do not say.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    prevalence : float
+        Mean probability of the rare class over the rows, in (0, 1). It sets the constant a.
+    random_state : int, numpy.random.Generator or None
+        Seed, or generator that is used.
+
+    Examples
+    --------
+    >>> X, y = make_rare_class(random_state=0)
+    >>> X.shape, float(y.mean())
+    ((10000, 3), 0.03)
+    >>> X, y = make_rare_class(50_000, prevalence=0.001, random_state=0)
+    >>> int(y.sum())
+    54
+    """
+    n = check_count(n, name="n", owner="make_rare_class")
+    if not 0.0 < prevalence < 1.0:
+        raise InvalidArgumentError(
+            f"The 'prevalence' parameter of make_rare_class must lie between 0 and 1; got {prevalence}."
+        )
+    rng = np.random.default_rng(random_state)
+    student = (rng.random(n) < 0.3).astype(np.float64)
+    balance = np.maximum(0.0, 770.0 + 200.0 * student + 480.0 * rng.standard_normal(n))
+    spread = rng.standard_normal(n)
+    income = np.maximum(1000.0, np.where(student == 1.0, 18_000.0 + 4500.0 * spread, 40_000.0 + 10_000.0 * spread))
+    logit = 8.0 * np.tanh((balance - 1000.0) / 1500.0) - 0.65 * student
+    constant = brentq(lambda a: expit(a + logit).mean() - prevalence, -800.0, 800.0)
+    y = (rng.random(n) < expit(constant + logit)).astype(np.int64)
+    return np.column_stack([student, balance, income]), y

@@ -22,6 +22,7 @@ from gaussify._calibration import (
     is_usable,
     most_rows,
     pack_choice,
+    spread_offset,
     unpack_choice,
 )
 from gaussify._estimators import (
@@ -99,9 +100,11 @@ class BayesianLogisticRegression(StreamingClassifier):
     alpha_eps : float, one per class, or "auto"
         Small count that every class has before a label is seen (the concentration of its prior), at least 1e-8. It
         keeps targets finite and sets how certain one label is. ``"auto"`` moves from 0.1 along a grid from 0.001 to 1
-        while ``criterion`` improves.
+        while ``criterion`` improves; with leave-one-out, a log-normal prior around 0.1 counts as about one row.
     temperature : float or "auto"
-        Divisor of the latents. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model.
+        Divisor of the latents. ``"auto"`` takes the best by ``criterion``; 1 is the paper's model. With ``"auto"``, an
+        intercept and ``criterion="leave-one-out"``, each latent also gets an offset, which corrects the probabilities
+        of rare classes. A number for the temperature means no offsets.
     prior_variance : float, one per feature, or "auto"
         Prior variance of the weights before they are divided by the temperature (with ``dispersion="auto"``, that of
         ``coef_``). ``"auto"`` maximises the evidence, from the statistics alone. It chooses a common factor, and
@@ -132,7 +135,9 @@ class BayesianLogisticRegression(StreamingClassifier):
         given all others, in closed form, or the paper's log-likelihood of the training rows.
     reservoir_size : int
         Number of rows kept to compute the criterion. They are a sample that does not depend on the order of the rows,
-        and they are saved and merged with the model. With 0, ``"auto"`` means ``"variational"``, 0.1, 1 and 1.
+        and they are saved and merged with the model. Classes are cut to equal numbers, so that rows of rare classes
+        stay, and a row weighs as much as the rows it stands for. With 0, ``"auto"`` means ``"variational"``, 0.1, 1 and
+        1.
     refine : {"auto", False} or int
         Whether ``fit`` refines the matched posterior towards that of the class likelihood, by further passes of
         weighted least squares over the rows. An integer is the largest number of passes for one prior variance.
@@ -149,13 +154,15 @@ class BayesianLogisticRegression(StreamingClassifier):
     classes_ : ndarray of shape (n_classes,)
         Sorted labels.
     coef_, intercept_ : ndarray of shape (n_latents, n_features) and (n_latents,)
-        Posterior mean of the weights, divided by the temperature.
+        Posterior mean of the weights, divided by the temperature. The intercept includes the offset.
     covariance_ : ndarray of shape (n_latents, n_features, n_features)
         Posterior covariance of ``coef_``, for each latent.
     method_, alpha_eps_, temperature_, dispersion_ : str, float or ndarray, float, float
         The values in use. ``fit`` and ``tune`` choose those that are ``"auto"``. On a stream, a prediction chooses them
         again when the rows have doubled (up to a hundred rows) or quadrupled, or have grown by a tenth with a new
         class, and after ``merge``.
+    offset_ : ndarray of shape (n_latents,)
+        Number that is added to each latent after it was divided by the temperature, chosen at the same times.
     prior_variance_ : ndarray of shape (n_features,)
         The prior variance in use, chosen at the same times.
     score_ : float or None
@@ -188,7 +195,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     >>> X, y = load_wine(return_X_y=True)
     >>> model = BayesianLogisticRegression().fit(X[::2], y[::2])
     >>> model.score(X[1::2], y[1::2])
-    0.98
+    0.97
     >>> mean, variance = model.predict_latent(X[:1])  # of the three logits
     >>> half, other, whole = (BayesianLogisticRegression(refine=False) for _ in range(3))
     >>> half.fit(X[::2], y[::2]).merge(other.fit(X[1::2], y[1::2])).tune()
@@ -494,6 +501,11 @@ class BayesianLogisticRegression(StreamingClassifier):
         return self._in_use().temperature
 
     @property
+    def offset_(self) -> Floats:
+        choice, n_latents = self._in_use(), self.likelihood_.n_latents
+        return np.zeros(n_latents) if choice.offset is None else choice.offset.numpy().copy()
+
+    @property
     def dispersion_(self) -> float:
         return self._tuned().dispersion
 
@@ -535,6 +547,9 @@ class BayesianLogisticRegression(StreamingClassifier):
         seen, self._is_seen = self._is_seen, np.zeros(len(classes), dtype=bool)
         self._is_seen[places] = seen
         self._accumulator = StatisticsAccumulator(self._accumulator.statistics.spread(places, len(classes)))
+        if self._choice is not None and self._choice.offset is not None:
+            offset = spread_offset(self._choice.offset, places, len(classes))
+            self._choice = self._choice._replace(offset=offset)
         self._refined = None  # sites say nothing about a class that was not known
         if self._reservoir is not None:
             self._reservoir = self._reservoir.copy()
@@ -691,7 +706,9 @@ class BayesianLogisticRegression(StreamingClassifier):
         some = slice(most_rows(len(self.classes_)))
         labels, weight = torch.from_numpy(kept.labels[some]), torch.from_numpy(kept.weight[some])
         rows = LabelledRows(torch.from_numpy(self._features(kept.features[some])), labels, weight)
-        return rows if is_usable(rows) else None
+        if not is_usable(rows):
+            return None
+        return rows.weighed(self._accumulator.statistics.count)  # more rows of frequent classes were left out
 
     def _options(self) -> Options:
         given, statistics = self._given, self._accumulator.statistics

@@ -51,7 +51,7 @@ class CurrentPosterior:
     accumulator : StatisticsAccumulator
         Statistics of all rows.
     choice : Choice
-        Label parameters, prior variance, dispersion and temperature.
+        Label parameters, prior variance, dispersion, temperature and offsets.
     label : LabelParameters
         Parameters of the likelihood.
 
@@ -71,6 +71,9 @@ class CurrentPosterior:
         table = disperse(self.likelihood.target_table(), choice.dispersion / square)
         table = table._replace(mean=table.mean / choice.temperature)
         prior = GaussianPrior.centred(choice.prior_variance / square, n_latents=self.likelihood.n_latents)
+        if choice.offset is not None:  # the weight of the constant feature, and with it every logit, is shifted by it
+            table = table._replace(mean=table.mean + choice.offset)
+            prior.mean[:, -1] = choice.offset
         self.targets = list(zip(*(part.numpy() for part in table), strict=True))
         self._posterior: RowPosterior | None = RowPosterior.of(class_posterior(prior, accumulator.statistics, table))
         self._waiting: list[_Rows] = []

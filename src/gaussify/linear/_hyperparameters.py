@@ -14,8 +14,10 @@ from gaussify._calibration import (
     LabelledRows,
     LabelParameters,
     as_alpha,
+    best_calibration,
     best_temperature,
     choose,
+    log_prior_of_alpha,
     mean_nll,
     with_temperature,
 )
@@ -49,6 +51,12 @@ class Options:
     """False for the intercept, to which the factor does not apply."""
     dispersion: float | None
 
+    @property
+    def shifts(self) -> bool:
+        """True if offsets are chosen along with the temperature: an intercept carries them."""
+        by_others = self.label.criterion is Criterion.LEAVE_ONE_OUT
+        return self.label.temperature is None and by_others and not bool(self.of_features.all())
+
 
 def choose_hyperparameters(
     statistics: ClassStatistics,
@@ -58,8 +66,9 @@ def choose_hyperparameters(
 ) -> Choice:
     """Return the best choice, from the statistics and, for all but the prior variance, from a few rows.
 
-    Each attempt takes the prior variance of largest evidence. Without rows, the label parameters that are not given are
-    the first method, 0.1 and 1, and the dispersion is 1.
+    Each attempt takes the prior variance of largest evidence. Leave-one-out says little where rows are fewer than
+    features, and prefers ever smaller alpha_eps there. So alpha_eps has a prior, worth about one row. Without rows, the
+    label parameters that are not given are the first method, 0.1 and 1, there are no offsets, and the dispersion is 1.
 
     Parameters
     ----------
@@ -77,7 +86,7 @@ def choose_hyperparameters(
         method = label.methods(options.n_classes)[0]
         alpha_eps = as_alpha(FIRST_ALPHA) if label.alpha_eps is None else label.alpha_eps
         return _with_prior(statistics, None, options, method, alpha_eps, rough=False)
-    few = LabelledRows(*(part[:_ROWS_FOR_ALPHA] for part in rows))
+    few = rows.first(_ROWS_FOR_ALPHA)
 
     def complete(method: LikelihoodMethod, alpha_eps: Float[Tensor, "*c"], *, rough: bool) -> Choice:
         some = few if rough else rows
@@ -85,7 +94,13 @@ def choose_hyperparameters(
             return _with_dispersion(statistics, some, options, method, alpha_eps, rough=rough)
         return _with_prior(statistics, some, options, method, alpha_eps, rough=rough)
 
-    return choose(label, options.n_classes, complete, report=report)
+    has_prior = label.alpha_eps is None and label.criterion is Criterion.LEAVE_ONE_OUT
+    prior_weight = 1.0 / float(rows.weight.sum()) if has_prior else 0.0
+
+    def log_prior(alpha_eps: Float[Tensor, "*c"]) -> float:
+        return prior_weight * float(log_prior_of_alpha(alpha_eps.log()))
+
+    return choose(label, options.n_classes, complete, log_prior=log_prior, report=report)
 
 
 def _with_prior(
@@ -109,7 +124,7 @@ def _with_prior(
     if rows is None:
         return choice
     _, judged = _latents(statistics, rows, label.criterion, table, prior_variance)
-    return with_temperature(choice, likelihood, *judged, rows, label, rough=rough)
+    return with_temperature(choice, likelihood, *judged, rows, label, rough=rough, shifts=options.shifts)
 
 
 def _with_dispersion(
@@ -138,16 +153,22 @@ def _with_dispersion(
         of_logits = base * spread if options.chooses_prior else base
         prior_variance = torch.where(options.of_features, of_logits, base / temperature**2)
         fitted, judged = _latents(statistics, rows, label.criterion, disperse(table, spread), prior_variance)
-        if label.temperature is None:
+        if label.temperature is None and not (last and options.shifts):
             temperature = best_temperature(
                 likelihood, *judged, rows.labels, rows.weight, rough=rough or not last, of_means=True
             )
         if not last:
             information = mean_information(likelihood, fitted[0] / temperature, fitted[1], rows.weight)
-    score = -mean_nll(likelihood, judged[0] / temperature, judged[1], rows.labels, rows.weight, 1.0)
+    offset = None
+    if options.shifts:
+        temperature, offset = best_calibration(
+            likelihood, *judged, rows.labels, rows.weight, rough=rough, of_means=True
+        )
+    logits = judged[0] / temperature if offset is None else judged[0] / temperature + offset
+    score = -mean_nll(likelihood, logits, judged[1], rows.labels, rows.weight, 1.0)
     square = temperature**2
     prior_variance = torch.where(options.of_features, of_logits * square, base)
-    return Choice(method, alpha_eps, temperature, score, prior_variance, spread * square)
+    return Choice(method, alpha_eps, temperature, score, prior_variance, spread * square, offset)
 
 
 def _latents(
@@ -159,7 +180,7 @@ def _latents(
     if criterion is Criterion.TRAINING:
         return fitted, fitted
     targets = PseudoTargets(table.mean[rows.labels], table.variance[rows.labels])
-    return fitted, leave_one_out(*fitted, targets, rows.weight)
+    return fitted, leave_one_out(*fitted, targets, rows.weight_learnt)
 
 
 def _prior_variance(

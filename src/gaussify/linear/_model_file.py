@@ -1,5 +1,6 @@
 """Reservoir and refined sites as parts of a model file, and both again, checked."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ def pack_reservoir(reservoir: Reservoir | None) -> Packed:
     """Return what a file holds of a reservoir: its rows, its size and its seed."""
     if reservoir is None:
         return Packed(None, {})
-    config = {"size": reservoir.size, "seed": reservoir.seed, "log_limit": reservoir.present_log_limit}
     arrays = reservoir.rows()._asdict()
+    limits = {"log_limit": reservoir.present_log_limit.tolist(), "quota": reservoir.quota}
+    config = {"size": reservoir.size, "seed": reservoir.seed, **limits}
     return Packed(config, {f"reservoir.{name}": torch.from_numpy(_signed(array)) for name, array in arrays.items()})
 
 
@@ -40,7 +42,11 @@ def unpack_reservoir(config: dict[str, Any], tensors: dict[str, Tensor], classes
     arrays = {name: tensor.numpy() for name, tensor in rows.items()}
     expect(bool(np.isin(arrays["labels"], range(len(classes))).all()), "labels are known")
     arrays |= {"labels": arrays["labels"].astype(np.int64), "key": arrays["key"].view(np.uint64)}
-    reservoir.restore(ReservoirRows(**arrays), float(saved["log_limit"]))
+    log_limit = np.array(saved["log_limit"], dtype=np.float64)  # the first files have one for all classes
+    expect(log_limit.shape in ((), classes.shape), "there is a limit of ranks for each class")
+    quota = float(saved.get("quota", math.inf))
+    expect(quota >= 0.0, "quota is a number of rows")
+    reservoir.restore(ReservoirRows(**arrays), np.broadcast_to(log_limit, classes.shape).copy(), quota)
     return reservoir
 
 

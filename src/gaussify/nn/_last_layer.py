@@ -219,7 +219,7 @@ class LastLayer(nn.Module):
         labels = as_labels(y, n_classes=self.n_classes, owner=owner)
         before = head.temperature_
         mean, variance = (torch.from_numpy(part) for part in head.predict_latent(X))
-        mean, variance = mean * before, variance * before**2
+        mean, variance = (mean - torch.from_numpy(head.offset_)) * before, variance * before**2
         best = best_temperature(head.likelihood_, mean, variance, labels, torch.ones(len(labels)).double())
         chosen = {name: getattr(head, f"{name}_") for name in ("method", "alpha_eps", "prior_variance", "dispersion")}
         chosen["temperature"] = best
