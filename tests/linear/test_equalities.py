@@ -120,7 +120,9 @@ def test_with_everything_automatic_the_model_is_the_same_once_tuned(X, y, split,
     if split == "chunks":
         model = in_chunks(BayesianLogisticRegression(refine=False), X[order], y[order], [0, 15, 16, N], predict=True)
     else:
-        model, *others = (BayesianLogisticRegression(refine=False).partial_fit(X[part], y[part]) for part in np.split(order, 4))
+        model, *others = (
+            BayesianLogisticRegression(refine=False).partial_fit(X[part], y[part]) for part in np.split(order, 4)
+        )
         for other in others:
             model.merge(other)
     model.save(tmp_path / "model")
