@@ -269,14 +269,15 @@ class BayesianLogisticRegression(StreamingClassifier):
         """Change parameters and keep what was learnt: likelihood and prior enter after the data.
 
         Parameters take effect at once, with these exceptions. ``forgetting`` acts on rows as they come.
-        ``fit_intercept``, ``reservoir_size`` and ``random_state`` need another ``fit``.
+        ``fit_intercept``, ``reservoir_size`` and ``random_state`` need another ``fit``, and so does ``refine``, unless
+        it is set to False. Refined sites stay as they are when the prior changes.
         """
         with unchanged_on_error(self):
             super().set_params(**params)
             if hasattr(self, "classes_"):
                 self._given, self._choice = checked_parameters(self), None
                 self._given.label.check_number_of_classes(len(self.classes_), type(self).__name__)
-                if self._given.refine == 0:
+                if self._given.refine == 0 or (self._given.refine is None and not self._given.may_refine):
                     self._refined = None
         return self
 

@@ -283,6 +283,8 @@ def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choi
             return float(log_evidence(prior, natural).sum()) - 0.5 * (log_scale / _PRIOR_SPREAD) ** 2
 
         variance = max((c for c in candidates if _NARROWEST <= _scale(options, c) <= _WIDEST), key=evidence)
+    else:
+        variance = options.prior_shapes[0]
     posterior = condition(GaussianPrior.centred(variance, n_latents=n_latents), natural)
     return sites._replace(choice=_judged(matched, variance, posterior, posterior, judges, likelihood, options))
 
