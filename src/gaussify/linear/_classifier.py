@@ -44,7 +44,7 @@ from gaussify._typing import Vector, no_type_check
 from gaussify._validation import ArrayInput, check_count
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.likelihoods import ClassLikelihood, PredictiveMethod, PredictiveName
-from gaussify.linear._current import FEW_ROWS, CurrentPosterior, RefinedPosterior
+from gaussify.linear._current import FEW_ROWS, CurrentPosterior, LearntStatistics, RefinedPosterior
 from gaussify.linear._hyperparameters import Options, choose_hyperparameters, prior_shapes
 from gaussify.linear._model_file import pack_refined, pack_reservoir, unpack_refined, unpack_reservoir
 from gaussify.linear._parameters import LinearParameters, checked_parameters
@@ -212,7 +212,7 @@ class BayesianLogisticRegression(StreamingClassifier):
     n_rows_seen_: int
     _has_forgotten: bool
     _is_seen: NDArray[np.bool_]  # of each class
-    _accumulator: StatisticsAccumulator
+    _learnt: LearntStatistics
     _reservoir: Reservoir | None
     # What follows from it and the parameters
     _given: LinearParameters
@@ -220,7 +220,6 @@ class BayesianLogisticRegression(StreamingClassifier):
     _n_rows_tuned: int
     _n_classes_tuned: int
     _refined: RefinedSites | None  # None: the matched model is in use
-    _posterior: CurrentPosterior | None  # valid as long as it belongs to the accumulator and the choice
 
     @no_type_check
     def __init__(
@@ -262,7 +261,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         """Return a shallow copy without the posterior, which is updated in place."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._posterior = None
+        twin._learnt = LearntStatistics(self._accumulator)
         return twin
 
     def set_params(self: _Model, **params: Any) -> _Model:
@@ -295,7 +294,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             raise InvalidArgumentError(
                 f"{type(self).__name__} knows only the class {self.classes_[0]!s} so far; it needs two classes."
             )
-        self._posterior = None  # another choice follows, and the posterior can be large
+        self._learnt = LearntStatistics(self._accumulator)  # another choice will need another posterior
         rows = self._rows_for_choice() if self._given.by_rows else None
         options = self._options()
         self._choice = choose_hyperparameters(self._accumulator.statistics, rows, options, report)
@@ -360,7 +359,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             self._is_seen = self._is_seen.copy()
             self._is_seen[places] |= other._is_seen
             self._refined = self._merged_sites(other)
-            self._choice = self._posterior = None  # the posterior of the rows before can be large
+            self._choice = None
         return self
 
     def unlearn(self: _Model, X: ArrayInput, y: ArrayInput, sample_weight: ArrayInput | None = None) -> _Model:
@@ -391,7 +390,6 @@ class BayesianLogisticRegression(StreamingClassifier):
             if self._refined is not None:
                 rows = self._site_rows(X, index, sample_weight)
                 self._refined = without_sites(self._refined, rows, self._options())
-            self._posterior = None  # that of the rows before can be large
             self.n_rows_seen_ = max(0, self.n_rows_seen_ - len(X))
         return self
 
@@ -544,7 +542,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._reservoir = Reservoir(size, seed=seed, n_features=n_features) if size else None
         self.n_rows_seen_ = self._n_rows_tuned = self._n_classes_tuned = 0
         self._has_forgotten, self._is_seen = False, np.zeros(0, dtype=bool)
-        self._choice = self._posterior = self._refined = None
+        self._choice = self._refined = None
 
     def _make_room(self, places: Indices, classes: NDArray) -> None:
         self._given.label.check_number_of_classes(len(classes), type(self).__name__)
@@ -585,7 +583,8 @@ class BayesianLogisticRegression(StreamingClassifier):
     def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
         # Work on copies, which an error or an interrupt drops.
         refined = self._refined_with(X, labels, sample_weight)
-        before, self._accumulator = self._accumulator, self._accumulator.copy()
+        before, now = self._accumulator, self._learnt.posterior
+        self._accumulator = before.copy()
         self._reservoir = None if self._reservoir is None else self._reservoir.copy()
         self._has_forgotten |= self._given.forgetting != 1.0
         if not self._is_seen[labels].all():
@@ -597,14 +596,10 @@ class BayesianLogisticRegression(StreamingClassifier):
             features, weight = self._features(X[part]), None if sample_weight is None else sample_weight[part]
             self._learn_block(X[part], features, labels[part], weight)
         if refined is not None:
-            self._refined, self._posterior = refined
-            return
-        follows = self._posterior is not None and self._posterior.belongs_to(before, self._choice)
-        if follows and len(X) <= n_rows and self._given.forgetting == 1.0:
-            assert self._posterior is not None
-            self._posterior = self._posterior.after(self._accumulator, features, labels, sample_weight)
-        else:
-            self._posterior = None
+            self._refined, self._learnt.posterior = refined
+        elif now is not None and now.belongs_to(before, self._choice):
+            if len(X) <= n_rows and self._given.forgetting == 1.0:
+                self._learnt.posterior = now.after(self._accumulator, features, labels, sample_weight)
 
     def _refined_with(
         self, X: Floats, labels: Indices, sample_weight: Floats | None
@@ -618,7 +613,6 @@ class BayesianLogisticRegression(StreamingClassifier):
         if given.forgetting == 1.0 and len(X) <= FEW_ROWS:
             now = self._current()
             assert isinstance(now, RefinedPosterior)
-            self._posterior = None  # it is updated in place
             after = now.learn(self._features(X), labels, sample_weight)
             return after.sites, after
         if given.forgetting != 1.0:
@@ -675,13 +669,23 @@ class BayesianLogisticRegression(StreamingClassifier):
     def _current(self) -> CurrentPosterior:
         choice, refined, label = self._tuned(), self._refined, self._given.label
         origin = (self._accumulator, choice) if refined is None else (refined,)
-        if self._posterior is None or not self._posterior.belongs_to(*origin):
-            self._posterior = None  # first: it can be large
+        now = self._learnt.posterior
+        if now is None or not now.belongs_to(*origin):
+            now = self._learnt.posterior = None  # first: it can be large
             if refined is None:
-                self._posterior = CurrentPosterior(self._accumulator, choice, label)
+                now = CurrentPosterior(self._accumulator, choice, label)
             else:
-                self._posterior = RefinedPosterior(refined, label, len(self.classes_))
-        return self._posterior
+                now = RefinedPosterior(refined, label, len(self.classes_))
+            self._learnt.posterior = now
+        return now
+
+    @property
+    def _accumulator(self) -> StatisticsAccumulator:
+        return self._learnt.accumulator
+
+    @_accumulator.setter
+    def _accumulator(self, accumulator: StatisticsAccumulator) -> None:
+        self._learnt = LearntStatistics(accumulator)  # without the posterior of other rows
 
     def _in_use(self) -> Choice:
         """Return the choice of the model in use: refined or matched."""

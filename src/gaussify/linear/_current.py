@@ -2,6 +2,7 @@
 
 import math
 import operator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -42,9 +43,8 @@ class _Rows(NamedTuple):
 class CurrentPosterior:
     """The posterior of the logits' weights, and the likelihood that turns logits into probabilities.
 
-    It belongs to one accumulator and one choice (:meth:`belongs_to`). An estimator that replaces either never has to
-    say that its posterior is out of date; it may drop the posterior early to free memory. A few new rows wait here
-    until someone asks for the posterior.
+    It belongs to one accumulator and one choice (:meth:`belongs_to`), so an estimator that replaces either never has to
+    say that its posterior is out of date. A few new rows wait here until someone asks for the posterior.
 
     Parameters
     ----------
@@ -204,3 +204,11 @@ class RefinedPosterior(CurrentPosterior):
     def sites(self) -> RefinedSites:
         """The sites of all rows so far."""
         return self._sites
+
+
+@dataclass(eq=False)
+class LearntStatistics:
+    """Statistics of all rows, and the posterior that was last computed from them; both go together."""
+
+    accumulator: StatisticsAccumulator
+    posterior: CurrentPosterior | None = None
