@@ -1,7 +1,6 @@
 """Refined Bayesian logistic regression against the exact posterior and the best Gaussian, and these references."""
 
 import functools
-import inspect
 
 import numpy as np
 import pytest
@@ -22,9 +21,6 @@ from linear.refined_oracles import (
     variational_softmax,
 )
 from oracles import softmax_reference, softmax_tensor_product, variational
-
-_CAN_REFINE = "refine" in inspect.signature(BayesianLogisticRegression).parameters
-needs_refine = pytest.mark.skipif(not _CAN_REFINE, reason="there is no parameter 'refine'")
 
 INTERCEPT_VARIANCE = 100.0
 MEAN_TOLERANCE, STD_TOLERANCE = 0.1, 0.05  # of means in standard deviations; of standard deviations, relative
@@ -218,7 +214,6 @@ def test_the_mode_is_not_near_the_exact_posterior(case):
 # --- the refined model ---------------------------------------------------------------------------------------------
 
 
-@needs_refine
 @cases
 def test_the_refined_posterior_is_near_the_exact_one(case):
     recipe, prior_variance = CASES[case]
@@ -227,7 +222,6 @@ def test_the_refined_posterior_is_near_the_exact_one(case):
     assert_near_exact(posterior_of(model), exact(case), is_rare="rare" in case)
 
 
-@needs_refine
 @pytest.mark.parametrize("case", ["few rows", "rare"])
 def test_the_matched_posterior_is_not_near_the_exact_one(case):
     recipe, prior_variance = CASES[case]
@@ -237,20 +231,17 @@ def test_the_matched_posterior_is_not_near_the_exact_one(case):
         assert_near_exact(posterior_of(matched), exact(case), is_rare="rare" in case)
 
 
-@needs_refine
 @cases
 def test_the_refined_posterior_is_the_best_gaussian(case):
     recipe, prior_variance = CASES[case]
     assert_same_gaussians(posterior_of(refined(*drawn(*recipe), prior_variance)), best_gaussian(case))
 
 
-@needs_refine
 def test_three_classes_have_the_best_independent_gaussians():
     found = posterior_of(refined(*three_classes(), 2.0))
     assert_same_gaussians(found, best_gaussians_of_three_classes(), tolerance=1e-2)
 
 
-@needs_refine
 def test_two_classes_by_softmax_have_opposite_means():
     X, y = drawn(*CASES["balanced"][0])
     found = posterior_of(refined(X, y, 4.0, likelihood="softmax"))
@@ -258,7 +249,6 @@ def test_two_classes_by_softmax_have_opposite_means():
     np.testing.assert_allclose(found.covariance[0], found.covariance[1], rtol=1e-2, atol=1e-4)
 
 
-@needs_refine
 def test_each_feature_has_its_own_prior_variance():
     X, y = drawn(2, 80, 3, 0.5, 1.5)
     prior_variance = np.array([0.05, 1.0, 20.0])
@@ -266,7 +256,6 @@ def test_each_feature_has_its_own_prior_variance():
     assert_same_gaussians(posterior_of(refined(X, y, prior_variance)), best)
 
 
-@needs_refine
 def test_without_intercept_there_is_none():
     X, y = drawn(2, 80, 3, 0.0, 1.5)
     model = refined(X, y, 2.0, fit_intercept=False)
@@ -275,7 +264,6 @@ def test_without_intercept_there_is_none():
     assert model.intercept_ == 0.0
 
 
-@needs_refine
 def test_weights_of_rows_are_numbers_of_rows():
     X, y = drawn(4, 60, 2, -1.0, 1.0)
     counts = np.random.default_rng(0).integers(0, 4, len(y))
@@ -285,7 +273,6 @@ def test_weights_of_rows_are_numbers_of_rows():
     assert_same_gaussians(posterior_of(refined(X, y, 1.0, counts.astype(float))), repeated)
 
 
-@needs_refine
 def test_separable_rows_have_the_best_gaussian():
     X = np.linspace(-2.0, 2.0, 30)[:, None]
     y = (X[:, 0] > 0.0).astype(int)
@@ -293,7 +280,6 @@ def test_separable_rows_have_the_best_gaussian():
     assert_same_gaussians(posterior_of(refined(X, y, 4.0)), best)
 
 
-@needs_refine
 def test_samples_have_the_moments_of_the_posterior():
     model = refined(*drawn(*CASES["few rows"][0]), 1.0)
     found, draws = posterior_of(model), model.sample(20_000, random_state=0)[:, 0]
@@ -303,7 +289,6 @@ def test_samples_have_the_moments_of_the_posterior():
     np.testing.assert_allclose(np.cov(draws.T) / products, found.covariance[0] / products, atol=0.05)
 
 
-@needs_refine
 def test_the_refined_mean_is_near_the_mode_where_rows_are_many():
     X, y = drawn(6, 5000, 4, -0.5, 2.0)
     model = refined(X, y, 2.0)

@@ -5,12 +5,12 @@ import pytest
 
 from gaussify.experiments import get, load
 from gaussify.experiments.benchmarks._linear_models import DEFAULT, MATCHED, TUNED
-from gaussify.experiments.benchmarks._rare_classes import make_rare_class, rare_scores
+from gaussify.experiments.benchmarks._rare_classes import rare_rows, rare_scores
 
 
 @pytest.mark.parametrize(("prevalence", "strength"), [(0.033, 2.8), (0.001, 5.0)])
 def test_the_rare_class_has_its_share(prevalence, strength):
-    X, y = make_rare_class(200_000, prevalence, strength, np.random.default_rng(0))
+    X, y = rare_rows(200_000, prevalence, strength, np.random.default_rng(0))
     assert y.mean() == pytest.approx(prevalence, rel=0.1)
     np.testing.assert_allclose([X.mean(0), X.std(0)], [[0.0] * 3, [1.0] * 3], atol=1e-9)
 

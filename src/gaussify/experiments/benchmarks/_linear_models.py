@@ -1,6 +1,5 @@
 """The linear models that experiments on refined sites compare, as scikit-learn estimators."""
 
-import inspect
 import time
 import warnings
 from collections.abc import Callable
@@ -20,7 +19,6 @@ COLOURS = {DEFAULT: "#999999", TUNED: "#000000", MATCHED: "#56B4E9", AUTO: "#007
 _MANY_PASSES = 100  # more than a search takes before it ends by itself
 _MAX_ITER = 10_000  # so that scikit-learn's searches end by themselves
 _SMALLEST = 1e-15  # a probability that rounds to zero has a finite score
-_CAN_REFINE = "refine" in inspect.signature(BayesianLogisticRegression).parameters
 
 
 def linear_models() -> dict[str, Callable[[], Any]]:
@@ -42,11 +40,11 @@ def linear_models() -> dict[str, Callable[[], Any]]:
 
 def own_models() -> dict[str, Callable[[], Any]]:
     """Return functions that make our models, by name."""
-    if not _CAN_REFINE:
-        return {MATCHED: BayesianLogisticRegression}
-    make: Any = BayesianLogisticRegression
-    refine: dict[str, Any] = {MATCHED: False, AUTO: "auto", REFINED: _MANY_PASSES}
-    return {name: partial(make, refine=value) for name, value in refine.items()}
+    return {
+        MATCHED: partial(BayesianLogisticRegression, refine=False),
+        AUTO: BayesianLogisticRegression,
+        REFINED: partial(BayesianLogisticRegression, refine=_MANY_PASSES),
+    }
 
 
 def fit(make: Callable[[], Any], X: Float[np.ndarray, "n d"], y: Num[np.ndarray, " n"]) -> tuple[Any, float]:

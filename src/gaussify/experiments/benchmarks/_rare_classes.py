@@ -35,14 +35,14 @@ _PANELS = {"nll": "test NLL", "bias": "mean probability / frequency", "recall": 
 _OTHERS = (0.05, -0.3)  # weights of the weak feature and of the binary one
 
 
-def make_rare_class(
+def rare_rows(
     n: int, prevalence: float, strength: float, random_state: np.random.Generator
 ) -> tuple[Float[np.ndarray, "n 3"], Int64[np.ndarray, " n"]]:
     """Return rows whose class 1 has this share in the mean, by a logistic model.
 
     Examples
     --------
-    >>> X, y = make_rare_class(10_000, 0.033, 2.8, np.random.default_rng(0))
+    >>> X, y = rare_rows(10_000, 0.033, 2.8, np.random.default_rng(0))
     >>> X.shape, round(float(y.mean()), 2)
     ((10000, 3), 0.03)
     """
@@ -68,7 +68,7 @@ def _run(settings: lab.Settings, task: lab.Task, seed: int) -> list[lab.Record]:
     from sklearn.model_selection import train_test_split
 
     generator = np.random.default_rng([task["seed"], round(1e6 * task["prevalence"])])
-    X, y = make_rare_class(task["n_rows"], task["prevalence"], task["strength"], generator)
+    X, y = rare_rows(task["n_rows"], task["prevalence"], task["strength"], generator)
     X, X_test, y, y_test = train_test_split(X, y, test_size=0.5, stratify=y, random_state=task["seed"])
     records: list[lab.Record] = []
     for method, make in linear_models().items():
