@@ -40,7 +40,7 @@ _PRIOR_SPREAD = 3.0  # standard deviation of the logarithm of the prior variance
 _FEW_ROWS, _FEW_PER_FEATURE = 4000, 10  # of more, every so many rows stand for all when prior variances are compared
 _REFINEMENT = 8  # times more rows in each step from these to all
 _MOST_PRODUCTS = 2e10  # in a pass, beyond which "auto" does not refine
-_BLOCK_PASSES = 10  # over a block of a stream
+_BLOCK_PASSES = 3  # over a block of a stream
 _LEAD = 3.0  # nats of all rows together
 
 
