@@ -188,7 +188,8 @@ class BayesianLogisticRegression(StreamingClassifier):
       little. From nothing, ``partial_fit`` learns matched labels with ``refine="auto"``. With an integer, sites follow
       as soon as two classes are known.
     - ``merge`` adds the sites of both models. It counts no row and no prior twice.
-    - ``unlearn`` takes out sites that ``fit`` made. Once other sites have joined them, it is refused.
+    - ``unlearn`` takes out sites that ``fit`` made. Once other sites have joined them, the matched model, which can
+      take out any row, takes over. With an integer, ``unlearn`` is refused then.
     - With a new class, the matched model takes over, as it knows what all rows say about that class. With an integer,
       later rows refine it again.
 
@@ -366,7 +367,8 @@ class BayesianLogisticRegression(StreamingClassifier):
         """Take out rows that were learnt before, as if they had never come.
 
         Their classes stay, and so do automatic choices until ``tune``. Rows that were never learnt are refused, as far
-        as the statistics show it. A refined model takes out rows of its ``fit`` until it has learnt more rows.
+        as the statistics show it. A refined model takes out rows of its ``fit``. Once it has learnt more rows, the
+        matched model takes over, which unlearns any row; with an integer as ``refine``, the call is refused.
         """
         check_is_fitted(self, "classes_")
         if self._has_forgotten:
@@ -374,7 +376,8 @@ class BayesianLogisticRegression(StreamingClassifier):
                 "unlearn needs forgetting=1 from the first row on: how much of a row is left depends on how many came "
                 "after it."
             )
-        if self._refined is not None and self._refined.reference is None:
+        can_take_out = self._refined is None or self._refined.reference is not None
+        if not can_take_out and self._given.refine is not None:
             raise InvalidArgumentError(
                 "unlearn of a refined model needs a fit without more rows after it, as later rows have sites that "
                 "cannot be made again. set_params(refine=False) goes back to the matched model, which unlearns any row."
@@ -387,7 +390,9 @@ class BayesianLogisticRegression(StreamingClassifier):
             if self._reservoir is not None:
                 self._reservoir = self._reservoir.copy()
                 self._reservoir.add(X, index, sample_weight, sign=-1.0)
-            if self._refined is not None:
+            if not can_take_out:
+                self._refined = None
+            elif self._refined is not None:
                 rows = self._site_rows(X, index, sample_weight)
                 self._refined = without_sites(self._refined, rows, self._options())
             self.n_rows_seen_ = max(0, self.n_rows_seen_ - len(X))

@@ -167,6 +167,7 @@ class Refined(NamedTuple):
     Examples
     --------
     >>> from gaussify import LogisticLikelihood
+    >>> from gaussify.posterior import GaussianPrior, NaturalParameters, SiteRows, refine
     >>> prior = GaussianPrior.centred(torch.ones(1).double(), n_latents=1)
     >>> rows = [SiteRows(torch.tensor([[1.0], [-1.0]]).double(), torch.tensor([1, 0]))]
     >>> nothing = NaturalParameters(*(torch.zeros(1, *shape).double() for shape in ((1, 1), (1,), ())))
@@ -232,6 +233,17 @@ def refine(
         Whether expectations are the rough ones of ``expected_derivatives``, which are enough to compare priors.
     report : callable, optional
         Function that is called after each pass with the number of passes and the bound.
+
+    Examples
+    --------
+    >>> from gaussify import LogisticLikelihood
+    >>> from gaussify.posterior import GaussianPrior, NaturalParameters, SiteRows, refine
+    >>> prior = GaussianPrior.centred(torch.full((1,), 4.0).double(), n_latents=1)
+    >>> rows = SiteRows(torch.ones(10, 1).double(), torch.tensor([1] * 9 + [0]))  # nine of ten
+    >>> nothing = NaturalParameters(*(torch.zeros(1, *shape).double() for shape in ((1, 1), (1,), ())))
+    >>> refined = refine(prior, [rows], LogisticLikelihood(), nothing)
+    >>> refined.posterior.mean, refined.posterior.covariance.flatten().sqrt()
+    (tensor([[1.9]], dtype=torch.float64), tensor([0.9], dtype=torch.float64))
     """
     known = start * 0.0 if known is None else known
     with worker_threads() as over:
