@@ -142,8 +142,9 @@ def refined_sites(
         some = [_every(rows, step)]
         return refine(prior, some, likelihood, start, max_passes=max_passes, tolerance=1e-3, rough=True)
 
-    variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
+    variance = options.prior_shapes[0]
     if options.chooses_prior:
+        variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
         variance, start = _best_prior_variance(partial(fit, step), variance, start, options, report)
     while step > 1:  # from some rows to all
         step = math.ceil(step / _REFINEMENT)
@@ -231,7 +232,9 @@ def _judged(
     """
     label = options.label
     temperature = 1.0 if label.temperature is None else label.temperature
-    choice = matched._replace(prior_variance=variance, dispersion=1.0, score=None, temperature=temperature)
+    choice = matched._replace(
+        prior_variance=variance, dispersion=1.0, score=None, temperature=temperature, offset=None
+    )
     if rows is None:
         return choice
     mean, spread = latent(posterior, rows.features)
@@ -257,7 +260,8 @@ def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choi
     The prior variance has the largest evidence when sites count as observations.
     """
     likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
-    natural, variance, n_latents = sites.total.natural, sites.choice.prior_variance, likelihood.n_latents
+    natural, n_latents = sites.total.natural, likelihood.n_latents
+    variance = sites.choice.prior_variance if options.chooses_prior else options.prior_shapes[0]
     if options.chooses_prior:
         factors = [math.exp(_STEP * k / 2.0) for k in range(-6, 7)]
         candidates = [torch.where(options.of_features, variance * factor, variance) for factor in factors]
@@ -317,7 +321,12 @@ def is_better(refined: Choice, matched: Choice, n_rows: float) -> bool:
     return refined.score is not None and (matched.score is None or refined.score > matched.score - _LEAD / n_rows)
 
 
-def is_affordable(rows: SiteRows, options: Options) -> bool:
-    """Return whether ``refine="auto"`` may refine so many rows: a pass takes seconds, not minutes."""
-    n_rows, d = rows.features.shape
-    return n_rows * d**2 * options.n_classes <= _MOST_PRODUCTS
+def is_affordable(n_rows: int, n_weights: int, n_classes: int) -> bool:
+    """Return whether ``refine="auto"`` may refine so many rows: a pass takes seconds, not minutes.
+
+    Examples
+    --------
+    >>> is_affordable(100_000, 50, 10), is_affordable(100_000, 500, 10)
+    (True, False)
+    """
+    return n_rows * n_weights**2 * n_classes <= _MOST_PRODUCTS

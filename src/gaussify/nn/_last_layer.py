@@ -21,6 +21,7 @@ from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.likelihoods import PredictiveName, ProbabilityUncertainty
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.linear._parameters import checked_parameters
+from gaussify.linear._refinement import RefineOption, is_affordable
 from gaussify.nn._features import (
     Features,
     InputsOf,
@@ -30,9 +31,11 @@ from gaussify.nn._features import (
     features_of,
     fingerprint,
     joined,
+    progress_of,
 )
 
 _FORMAT = 1
+_MOST_KEPT = 1 << 27  # features that refine="auto" keeps in memory, a gigabyte of float64
 _BLOCK = 1 << 23  # features (rows times columns) to learn from at a time
 _Layer = TypeVar("_Layer", bound="LastLayer")
 
@@ -43,10 +46,11 @@ def _in_its_own_name() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        name, text = BayesianLogisticRegression.__name__, str(error)
-        if name not in text:
+        text = str(error).replace(BayesianLogisticRegression.__name__, "LastLayer")
+        text = text.replace(" set_params(", " head.set_params(")
+        if text == str(error):
             raise
-        raise type(error)(text.replace(name, "LastLayer")) from error
+        raise type(error)(text) from error
 
 
 class HeadOptions(TypedDict, total=False):
@@ -123,6 +127,7 @@ class LastLayer(nn.Module):
         prior_variance: float | Vector | Literal["auto"] = "auto",
         *,
         batch_size: int = 256,
+        refine: RefineOption = False,
         progress: bool | None = None,
         **head: Unpack[HeadOptions],
     ) -> None:
@@ -140,10 +145,11 @@ class LastLayer(nn.Module):
             raise InvalidArgumentError(
                 f"LastLayer has no parameter {unknown[0]!r}; those of its head are {', '.join(sorted(known))}."
             )
-        self.head = BayesianLogisticRegression(method, alpha_eps, temperature, prior_variance, **head)
+        self.head = BayesianLogisticRegression(method, alpha_eps, temperature, prior_variance, refine=refine, **head)
         with _in_its_own_name():  # refuse wrong parameters before any data pass through the network
             checked_parameters(self.head).label.check_number_of_classes(self.n_classes, "LastLayer")
         self._calibrated: dict[str, tuple[Any, Any]] = {}  # parameters of the head before and after calibrate
+        self._calibrates_refined = False
         self.features = features.eval()
         for parameter in features.parameters():
             parameter.requires_grad_(False)
@@ -187,8 +193,15 @@ class LastLayer(nn.Module):
         params = self.head.get_params()
         params |= {name: given for name, (given, now) in self._calibrated.items() if _is_same(params[name], now)}
         head = BayesianLogisticRegression(**params)
-        self._learn(head, data, y, self.n_classes, cache)
-        self.head, self._calibrated = head.tune(), {}
+        kept = self._learn(head, data, y, self.n_classes, cache, keeps=True)
+        if kept is None:
+            head.tune()
+        else:
+            X, labels = _labelled(joined(kept, owner="LastLayer"), "LastLayer")
+            kept.clear()
+            with progress_of("refinement", self.progress) as report:
+                head.refine_on(X, labels.numpy(), report=report)
+        self.head, self._calibrated = head, {}
         return self
 
     @_in_its_own_name()
@@ -203,6 +216,7 @@ class LastLayer(nn.Module):
         with unchanged_on_error(self.head):
             self._learn(self.head, data, y, n_classes)
         self.n_classes = n_classes
+        self._drop_calibration_of_sites()
         return self
 
     @_in_its_own_name()
@@ -226,6 +240,7 @@ class LastLayer(nn.Module):
         given = {name: self._calibrated.get(name, (value,))[0] for name, value in head.get_params().items()}
         head.set_params(**chosen)
         self._calibrated = {name: (given[name], value) for name, value in chosen.items()}
+        self._calibrates_refined = head.refined_
         return self
 
     @_in_its_own_name()
@@ -252,6 +267,7 @@ class LastLayer(nn.Module):
             raise InvalidArgumentError("Last layers to merge must have networks with the same weights.")
         self.head.merge(other.head)
         self.n_classes = max(self.n_classes, other.n_classes)
+        self._drop_calibration_of_sites()
         return self
 
     @_in_its_own_name()
@@ -335,6 +351,7 @@ class LastLayer(nn.Module):
             )
         layer = cls(features, **options)
         layer.head, layer._calibrated = head, calibrated
+        layer._calibrates_refined = bool(calibrated) and head.refined_
         return layer
 
     def extra_repr(self) -> str:
@@ -345,6 +362,18 @@ class LastLayer(nn.Module):
         check_is_fitted(
             self.head, "classes_", msg="This LastLayer is not fitted yet: call 'fit' or 'partial_fit' first."
         )
+        self._drop_calibration_of_sites()
+
+    def _drop_calibration_of_sites(self) -> None:
+        """Give parameters back as before ``calibrate`` if the matched model has replaced the refined one since.
+
+        Latents of the two have different scales, so that neither temperature nor prior variance suits both.
+        """
+        if self._calibrated and self._calibrates_refined and not self.head.refined_:
+            now = self.head.get_params()
+            pairs = self._calibrated.items()
+            self.head.set_params(**{name: given for name, (given, own) in pairs if _is_same(now[name], own)})
+            self._calibrated = {}
 
     def _extract(self, data: Any, y: Any = None) -> Features:
         return joined(list(self._batches(data, y)), owner="LastLayer")
@@ -360,9 +389,15 @@ class LastLayer(nn.Module):
         y: Any,
         n_classes: int,
         cache: str | os.PathLike[str] | None = None,
-    ) -> None:
-        """Let the head learn from all rows, block by block."""
+        *,
+        keeps: bool = False,
+    ) -> list[Features] | None:
+        """Let the head learn from all rows, block by block.
+
+        With ``keeps``, all blocks are returned, or None if the head will not refine on them.
+        """
         n_rows, owner = 0, "LastLayer (partial_fit takes n_classes for more)"
+        kept: list[Features] | None = [] if keeps and _may_refine(head) else None
         if isinstance(data, Tensor) and y is not None:  # refuse wrong labels before any data pass through the network
             as_labels(as_tensor(y, name="y", owner="LastLayer"), n_classes=n_classes, owner=owner)
         blocks: Iterable[Features] = self._blocks(data, y)
@@ -374,8 +409,12 @@ class LastLayer(nn.Module):
             labels = as_labels(own, n_classes=n_classes, owner=owner).numpy()
             head.partial_fit(X, labels, classes=np.arange(n_classes))
             n_rows += len(labels)
+            if kept is not None:
+                kept.append(rows)
+                kept = kept if _can_refine(head, n_rows) else None
         if not n_rows:
             raise InvalidArgumentError("'data' of LastLayer must hold at least one batch.")
+        return kept
 
     def _blocks(self, data: Any, y: Any) -> Iterator[Features]:
         """Yield batches joined to larger ones, because each step of learning has a fixed cost."""
@@ -389,6 +428,18 @@ class LastLayer(nn.Module):
                 waiting, n_waiting = [], 0
         if waiting:
             yield joined(waiting, owner="LastLayer")
+
+
+def _may_refine(head: BayesianLogisticRegression) -> bool:
+    given = checked_parameters(head)
+    return given.may_refine if given.refine is None else given.refine > 0
+
+
+def _can_refine(head: BayesianLogisticRegression, n_rows: int) -> bool:
+    """Return whether so many rows are few enough to be kept: any number of them, if ``refine`` is a number."""
+    d = head.n_features_in_
+    is_small = n_rows * d <= _MOST_KEPT and is_affordable(n_rows, d + head.fit_intercept, len(head.classes_))
+    return is_small or head.refine != "auto"
 
 
 def _labelled(rows: Features, owner: str) -> tuple[Float64[np.ndarray, "n d"], Int64[Tensor, " n"]]:
