@@ -163,7 +163,7 @@ CHANGES = {
     "prior_variance-auto": {"prior_variance": "auto"},
     "intercept_variance": {"intercept_variance": 0.5},
     "predictive": {"predictive": "mean-field"},
-    "auto": {"alpha_eps": "auto", "criterion": "training"},
+    "auto": {"alpha_eps": "auto", "criterion": "training", "refine": False},
     "likelihood": {"likelihood": "softmax"},
 }
 
@@ -208,7 +208,7 @@ def test_fitting_again_forgets_everything():
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False], ids=["intercept", "no-intercept"])
-@pytest.mark.parametrize("params", [FIXED, {"temperature": 1.0}], ids=["fixed", "auto"])
+@pytest.mark.parametrize("params", [FIXED, {"temperature": 1.0, "refine": False}], ids=["fixed", "auto"])
 def test_features_that_come_late_were_zero_before(fit_intercept, params):
     wide = np.c_[X3, np.random.default_rng(1).normal(size=(40, 2))]
     wide[:20, 3:] = 0.0

@@ -285,7 +285,9 @@ def judged_on_half(model, X, y) -> tuple[float, float, np.ndarray]:
 def test_a_rare_class_is_predicted_about_as_well_as_by_logistic_regression(seed):
     X, y = make_rare_class(random_state=seed)
     X = (X - X.mean(0)) / X.std(0)
-    plain, _, least = judged_on_half(BayesianLogisticRegression(criterion="training", refine=False), X, y)  # has no offsets
+    plain, _, least = judged_on_half(
+        BayesianLogisticRegression(criterion="training", refine=False), X, y
+    )  # has no offsets
     nll, share, probs = judged_on_half(BayesianLogisticRegression(refine=False), X, y)
     reference, reference_share, _ = judged_on_half(LogisticRegression(), X, y)
     assert nll < 1.02 * reference

@@ -88,7 +88,7 @@ def assert_near_exact(found: Gaussians, expected: Moments, *, is_rare: bool) -> 
     assert (np.abs(ratios - 1.0) < tolerance).all(), ratios
 
 
-def assert_same_gaussians(found: Gaussians, expected: Gaussians, tolerance: float = 1e-3) -> None:
+def assert_same_gaussians(found: Gaussians, expected: Gaussians, tolerance: float = 3e-3) -> None:
     """Compare means, in standard deviations, and covariances, as shares of the products of standard deviations."""
     std = np.sqrt(np.diagonal(expected.covariance, axis1=1, axis2=2))
     np.testing.assert_allclose(found.mean / std, expected.mean / std, rtol=0.0, atol=tolerance)
@@ -247,7 +247,7 @@ def test_the_refined_posterior_is_the_best_gaussian(case):
 @needs_refine
 def test_three_classes_have_the_best_independent_gaussians():
     found = posterior_of(refined(*three_classes(), 2.0))
-    assert_same_gaussians(found, best_gaussians_of_three_classes(), tolerance=3e-3)
+    assert_same_gaussians(found, best_gaussians_of_three_classes(), tolerance=1e-2)
 
 
 @needs_refine

@@ -173,7 +173,7 @@ def sigmoid_moments_row(mean: float, variance: float) -> tuple[float, float]:
     Examples
     --------
     >>> sigmoid_moments_row(0.0, 4.0)
-    (0.5, 0.1615)
+    (0.5, 0.1514)
     """
     nodes, weights = _arrays(_normal_nodes)
     p = 0.5 + 0.5 * np.tanh(0.5 * (mean + math.sqrt(variance) * nodes))

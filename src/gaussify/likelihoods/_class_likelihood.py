@@ -177,7 +177,8 @@ class ClassLikelihood(Likelihood):
         coupling = None
         if self.n_latents > 1:  # with the trace of the expected curvature matrix
             trace = (probs * (1.0 - probs)).sum(-1, keepdim=True).clamp_min(torch.finfo(probs.dtype).tiny)
-            coupling = (total * slope.sum(-1, keepdim=True) / trace).sqrt() * probs
+            share = (slope.sum(-1, keepdim=True) / trace).clamp_max(1.0)  # more is rounding, in certain rows
+            coupling = (total * share).sqrt() * probs
         return ExpectedLogProb(value, own - total * probs, total * slope, coupling)
 
     @no_type_check

@@ -58,6 +58,7 @@ from gaussify.linear._refinement import (
     is_affordable,
     is_better,
     refined_sites,
+    started_sites,
     with_block,
     without_sites,
 )
@@ -184,10 +185,12 @@ class BayesianLogisticRegression(StreamingClassifier):
     add up like matched labels, but depend on the posterior where they were made:
 
     - After ``fit``, a row of ``partial_fit`` gets its site from the posterior before it, so order and blocks matter a
-      little. ``partial_fit`` from nothing learns matched labels with ``refine="auto"``, and refines with an integer.
+      little. From nothing, ``partial_fit`` learns matched labels with ``refine="auto"``. With an integer, sites follow
+      as soon as two classes are known.
     - ``merge`` adds the sites of both models. It counts no row and no prior twice.
     - ``unlearn`` takes out sites that ``fit`` made. Once other sites have joined them, it is refused.
-    - With a new class, the matched model takes over, as it knows what all rows say about that class.
+    - With a new class, the matched model takes over, as it knows what all rows say about that class. With an integer,
+      later rows refine it again.
 
     Examples
     --------
@@ -266,14 +269,15 @@ class BayesianLogisticRegression(StreamingClassifier):
         """Change parameters and keep what was learnt: likelihood and prior enter after the data.
 
         Parameters take effect at once, with these exceptions. ``forgetting`` acts on rows as they come.
-        ``fit_intercept``, ``reservoir_size`` and ``random_state`` need another ``fit``.
+        ``fit_intercept``, ``reservoir_size`` and ``random_state`` need another ``fit``, and so does ``refine``, unless
+        it is set to False. Refined sites stay as they are when the prior changes.
         """
         with unchanged_on_error(self):
             super().set_params(**params)
             if hasattr(self, "classes_"):
                 self._given, self._choice = checked_parameters(self), None
                 self._given.label.check_number_of_classes(len(self.classes_), type(self).__name__)
-                if self._given.refine == 0:
+                if self._given.refine == 0 or (self._given.refine is None and not self._given.may_refine):
                     self._refined = None
         return self
 
@@ -650,7 +654,9 @@ class BayesianLogisticRegression(StreamingClassifier):
         """Return the sites with those of more rows, and their posterior if it is at hand; None in the matched model."""
         sites, given = self._refined, self._given
         if sites is None:
-            return None
+            if not given.refine or self._is_seen.sum() < 2:
+                return None
+            self._refined = sites = started_sites(self._accumulator.statistics, self._tuned(), self._options())
         if given.forgetting == 1.0 and len(X) <= FEW_ROWS:
             now = self._current()
             assert isinstance(now, RefinedPosterior)

@@ -63,7 +63,8 @@ def pack_refined(refined: RefinedSites | None) -> Packed:
     tensors = {"precision": natural.precision, "linear": natural.linear, **choice.tensors}
     if refined.reference is not None:
         tensors |= {"reference.mean": refined.reference.mean, "reference.root": refined.reference.root}
-    return Packed(choice.config, {f"refined.{name}": tensor for name, tensor in tensors.items()})
+    # copies, as a file may not hold one tensor under two names
+    return Packed(choice.config, {f"refined.{name}": tensor.clone() for name, tensor in tensors.items()})
 
 
 def unpack_refined(

@@ -131,10 +131,7 @@ def refined_sites(
         Function that is called with the share of the work done so far.
     """
     likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
-    table = likelihood.target_table()
-    square = matched.temperature**2
-    table = table._replace(mean=table.mean / matched.temperature, variance=table.variance * matched.dispersion / square)
-    start = natural_parameters(statistics, table)
+    variance, start = _matched_sites(statistics, matched, likelihood, options)
     step = max(1, len(rows.labels) // max(_FEW_ROWS, _FEW_PER_FEATURE * rows.features.shape[1]))
 
     def fit(step: int, prior_variance: Tensor, start: NaturalParameters) -> Refined:
@@ -142,9 +139,7 @@ def refined_sites(
         some = [_every(rows, step)]
         return refine(prior, some, likelihood, start, max_passes=max_passes, tolerance=1e-3, rough=True)
 
-    variance = options.prior_shapes[0]
     if options.chooses_prior:
-        variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
         variance, start = _best_prior_variance(partial(fit, step), variance, start, options, report)
     while step > 1:  # from some rows to all
         step = math.ceil(step / _REFINEMENT)
@@ -156,6 +151,25 @@ def refined_sites(
     if report is not None:
         report(1.0)
     return RefinedSites(SiteSum(refined.natural), choice, refined.reference)
+
+
+def started_sites(statistics: ClassStatistics, matched: Choice, options: Options) -> RefinedSites:
+    """Return the matched sites of all rows so far, which those of later rows can join."""
+    likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
+    variance, natural = _matched_sites(statistics, matched, likelihood, options)
+    temperature = 1.0 if options.label.temperature is None else options.label.temperature
+    choice = matched._replace(prior_variance=variance, dispersion=1.0, temperature=temperature, offset=None)
+    return RefinedSites(SiteSum(natural), choice, reference=None)
+
+
+def _matched_sites(
+    statistics: ClassStatistics, matched: Choice, likelihood: ClassLikelihood, options: Options
+) -> tuple[Float[Tensor, " d"], NaturalParameters]:
+    """Return prior variance and sum of sites of the matched model, on the scale of the logits."""
+    table, square = likelihood.target_table(), matched.temperature**2
+    table = table._replace(mean=table.mean / matched.temperature, variance=table.variance * matched.dispersion / square)
+    variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
+    return variance, natural_parameters(statistics, table)
 
 
 def _best_prior_variance(
@@ -232,15 +246,13 @@ def _judged(
     """
     label = options.label
     temperature = 1.0 if label.temperature is None else label.temperature
-    choice = matched._replace(
-        prior_variance=variance, dispersion=1.0, score=None, temperature=temperature, offset=None
-    )
+    choice = matched._replace(prior_variance=variance, dispersion=1.0, score=None, temperature=temperature, offset=None)
     if rows is None:
         return choice
     mean, spread = latent(posterior, rows.features)
     if label.criterion is Criterion.LEAVE_ONE_OUT:
         sites = sites_of(likelihood, *latent(reference, rows.features), rows.labels)
-        mean, spread = cavity(mean, spread, sites, rows.weight)
+        mean, spread = cavity(mean, spread, sites, rows.weight_learnt)
     if label.temperature is None:
         temperature = math.sqrt(best_temperature(likelihood, mean, spread, rows.labels, rows.weight))
     score = -mean_nll(likelihood, mean, spread, rows.labels, rows.weight, temperature)
@@ -260,8 +272,7 @@ def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choi
     The prior variance has the largest evidence when sites count as observations.
     """
     likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
-    natural, n_latents = sites.total.natural, likelihood.n_latents
-    variance = sites.choice.prior_variance if options.chooses_prior else options.prior_shapes[0]
+    natural, variance, n_latents = sites.total.natural, sites.choice.prior_variance, likelihood.n_latents
     if options.chooses_prior:
         factors = [math.exp(_STEP * k / 2.0) for k in range(-6, 7)]
         candidates = [torch.where(options.of_features, variance * factor, variance) for factor in factors]
@@ -272,6 +283,8 @@ def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choi
             return float(log_evidence(prior, natural).sum()) - 0.5 * (log_scale / _PRIOR_SPREAD) ** 2
 
         variance = max((c for c in candidates if _NARROWEST <= _scale(options, c) <= _WIDEST), key=evidence)
+    else:
+        variance = options.prior_shapes[0]
     posterior = condition(GaussianPrior.centred(variance, n_latents=n_latents), natural)
     return sites._replace(choice=_judged(matched, variance, posterior, posterior, judges, likelihood, options))
 

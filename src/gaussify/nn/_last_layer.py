@@ -1,7 +1,7 @@
 """A Bayesian last layer on a frozen network, in closed form."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
@@ -192,8 +192,17 @@ class LastLayer(nn.Module):
         """
         params = self.head.get_params()
         params |= {name: given for name, (given, now) in self._calibrated.items() if _is_same(params[name], now)}
-        head = BayesianLogisticRegression(**params)
-        kept = self._learn(head, data, y, self.n_classes, cache, keeps=True)
+        head = BayesianLogisticRegression(**params | {"refine": False})
+        n_classes, given = self.n_classes, checked_parameters(BayesianLogisticRegression(**params))
+
+        def keeps(n_rows: int, n_features: int) -> bool:
+            if given.refine is not None:
+                return given.refine > 0
+            is_small = n_rows * n_features <= _MOST_KEPT and is_affordable(n_rows, n_features + 1, n_classes)
+            return is_small and given.may_refine
+
+        kept = self._learn(head, data, y, n_classes, cache, keeps=keeps)
+        head.set_params(refine=params["refine"])
         if kept is None:
             head.tune()
         else:
@@ -390,14 +399,14 @@ class LastLayer(nn.Module):
         n_classes: int,
         cache: str | os.PathLike[str] | None = None,
         *,
-        keeps: bool = False,
+        keeps: Callable[[int, int], bool] = lambda n_rows, n_features: False,
     ) -> list[Features] | None:
-        """Let the head learn from all rows, block by block.
+        """Let the head learn from all rows, block by block, and return the blocks if so many features are to be kept.
 
-        With ``keeps``, all blocks are returned, or None if the head will not refine on them.
+        ``keeps`` says so by the numbers of rows and features.
         """
         n_rows, owner = 0, "LastLayer (partial_fit takes n_classes for more)"
-        kept: list[Features] | None = [] if keeps and _may_refine(head) else None
+        kept: list[Features] | None = []
         if isinstance(data, Tensor) and y is not None:  # refuse wrong labels before any data pass through the network
             as_labels(as_tensor(y, name="y", owner="LastLayer"), n_classes=n_classes, owner=owner)
         blocks: Iterable[Features] = self._blocks(data, y)
@@ -409,9 +418,7 @@ class LastLayer(nn.Module):
             labels = as_labels(own, n_classes=n_classes, owner=owner).numpy()
             head.partial_fit(X, labels, classes=np.arange(n_classes))
             n_rows += len(labels)
-            if kept is not None:
-                kept.append(rows)
-                kept = kept if _can_refine(head, n_rows) else None
+            kept = [*kept, rows] if kept is not None and keeps(n_rows, X.shape[1]) else None
         if not n_rows:
             raise InvalidArgumentError("'data' of LastLayer must hold at least one batch.")
         return kept
@@ -428,18 +435,6 @@ class LastLayer(nn.Module):
                 waiting, n_waiting = [], 0
         if waiting:
             yield joined(waiting, owner="LastLayer")
-
-
-def _may_refine(head: BayesianLogisticRegression) -> bool:
-    given = checked_parameters(head)
-    return given.may_refine if given.refine is None else given.refine > 0
-
-
-def _can_refine(head: BayesianLogisticRegression, n_rows: int) -> bool:
-    """Return whether so many rows are few enough to be kept: any number of them, if ``refine`` is a number."""
-    d = head.n_features_in_
-    is_small = n_rows * d <= _MOST_KEPT and is_affordable(n_rows, d + head.fit_intercept, len(head.classes_))
-    return is_small or head.refine != "auto"
 
 
 def _labelled(rows: Features, owner: str) -> tuple[Float64[np.ndarray, "n d"], Int64[Tensor, " n"]]:

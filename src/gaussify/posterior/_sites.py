@@ -40,7 +40,7 @@ _NEWTON_STEPS = 5  # of the means, for each update of the covariances
 _STILL = 1e-2  # change of a latent's variance that is too small to matter
 _MOST_LEVERAGE = 0.999
 _ENOUGH = 0.05  # share of the largest rise, under which the covariances matter more
-_ROW_STEPS = 3
+_ROW_STEPS, _WIDE_ROW, _NEAR = 6, 1.0, 0.1
 _CG_STEPS, _CG_TOLERANCE = 30, 0.03
 _SQUARED_CG_TOLERANCE = 1e-3  # share of a Newton step's gain that is left after it
 _ROUNDING = 1e-10  # relative error of the bound
@@ -106,28 +106,33 @@ def site_of_row(
     r"""Return precision and linear term of the site that a new row gives its own latents, in NumPy.
 
     The latents had this mean and variance before the label was seen. The site is made where it moves them, so it
-    solves :math:`m' = m + v\,\partial E/\partial m` at :math:`(m', v')` with :math:`1/v' = 1/v + W`. Three evaluations
-    come close.
+    solves :math:`m' = m + v\,\partial E/\partial m` at :math:`(m', v')` with :math:`1/v' = 1/v + W`. Steps towards the
+    solution are halved for wide latents, which a full step would throw past it.
 
     Examples
     --------
     >>> from gaussify import LogisticLikelihood
     >>> precision, linear = site_of_row(LogisticLikelihood(), np.zeros(1), np.ones(1), label=1)
     >>> precision, linear
-    (array([0.2]), array([0.5]))
+    (array([0.1816]), array([0.4371]))
     """
     own = np.zeros(len(mean))
     if len(mean) == 1:
         own[0] = label
     else:
         own[label] = 1.0
+    step = 1.0 if variance.max() < _WIDE_ROW else 0.5
+    precision = linear = np.zeros(len(mean))
     at, spread = mean, variance
     for _ in range(_ROW_STEPS):
         probs, slope = likelihood.row_moments(at, spread)
-        gradient, precision = weight * (own - probs), weight * np.maximum(slope, 0.0)
-        linear = gradient + precision * at
-        spread = variance / (1.0 + variance * precision)
+        new_precision = weight * np.maximum(slope, 0.0)
+        new_linear = weight * (own - probs) + new_precision * at
+        precision, linear = precision + step * (new_precision - precision), linear + step * (new_linear - linear)
+        before, spread = at, variance / (1.0 + variance * precision)
         at = spread * (mean / variance + linear)
+        if np.abs(at - before).max() < _NEAR * math.sqrt(spread.max()):
+            break
     return precision, linear
 
 
