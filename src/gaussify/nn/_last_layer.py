@@ -21,7 +21,7 @@ from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.likelihoods import PredictiveName, ProbabilityUncertainty
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.linear._parameters import checked_parameters
-from gaussify.linear._refinement import RefineOption, is_affordable
+from gaussify.linear._refinement import AUTO_PASSES, RefineOption, is_affordable
 from gaussify.nn._features import (
     Features,
     InputsOf,
@@ -127,7 +127,7 @@ class LastLayer(nn.Module):
         prior_variance: float | Vector | Literal["auto"] = "auto",
         *,
         batch_size: int = 256,
-        refine: RefineOption = False,
+        refine: RefineOption = "auto",
         progress: bool | None = None,
         **head: Unpack[HeadOptions],
     ) -> None:
@@ -190,8 +190,7 @@ class LastLayer(nn.Module):
             File for the features, as in :func:`~gaussify.nn.extract_features`. With a cache, all features are held in
             memory at once.
         """
-        params = self.head.get_params()
-        params |= {name: given for name, (given, now) in self._calibrated.items() if _is_same(params[name], now)}
+        params = self._parameters_given()
         head = BayesianLogisticRegression(**params | {"refine": False})
         n_classes, given = self.n_classes, checked_parameters(BayesianLogisticRegression(**params))
 
@@ -210,7 +209,7 @@ class LastLayer(nn.Module):
             kept.clear()
             with progress_of("refinement", self.progress) as report:
                 head.refine_on(X, labels.numpy(), report=report)
-        self.head, self._calibrated = head, {}
+        self.head, self._calibrated, self._calibrates_refined = head, {}, False
         return self
 
     @_in_its_own_name()
@@ -222,10 +221,14 @@ class LastLayer(nn.Module):
         """
         n_classes = self.n_classes if n_classes is None else n_classes
         n_classes = check_count(n_classes, name="n_classes", owner="LastLayer.partial_fit", minimum=self.n_classes)
+        is_lost = n_classes > self.n_classes and self._calibrates_refined  # a new class ends the refined model
         with unchanged_on_error(self.head):
+            if is_lost:
+                self._give_parameters_back()
             self._learn(self.head, data, y, n_classes)
         self.n_classes = n_classes
-        self._drop_calibration_of_sites()
+        if is_lost:
+            self._calibrated, self._calibrates_refined = {}, False
         return self
 
     @_in_its_own_name()
@@ -246,6 +249,8 @@ class LastLayer(nn.Module):
         best = best_temperature(head.likelihood_, mean, variance, labels, torch.ones(len(labels)).double())
         chosen = {name: getattr(head, f"{name}_") for name in ("method", "alpha_eps", "prior_variance", "dispersion")}
         chosen["temperature"] = best
+        if head.refined_:  # "auto" takes a refined model only where alpha_eps is "auto" too
+            chosen["refine"] = AUTO_PASSES if head.refine == "auto" else head.refine
         given = {name: self._calibrated.get(name, (value,))[0] for name, value in head.get_params().items()}
         head.set_params(**chosen)
         self._calibrated = {name: (given[name], value) for name, value in chosen.items()}
@@ -276,7 +281,7 @@ class LastLayer(nn.Module):
             raise InvalidArgumentError("Last layers to merge must have networks with the same weights.")
         self.head.merge(other.head)
         self.n_classes = max(self.n_classes, other.n_classes)
-        self._drop_calibration_of_sites()
+        self._check_is_fitted()
         return self
 
     @_in_its_own_name()
@@ -371,18 +376,18 @@ class LastLayer(nn.Module):
         check_is_fitted(
             self.head, "classes_", msg="This LastLayer is not fitted yet: call 'fit' or 'partial_fit' first."
         )
-        self._drop_calibration_of_sites()
+        if self._calibrates_refined and not self.head.refined_:
+            # Latents of the two models have different scales, so neither temperature nor prior variance suits both.
+            self._give_parameters_back()
+            self._calibrated, self._calibrates_refined = {}, False
 
-    def _drop_calibration_of_sites(self) -> None:
-        """Give parameters back as before ``calibrate`` if the matched model has replaced the refined one since.
+    def _parameters_given(self) -> dict[str, Any]:
+        """Return the parameters of the head, without what ``calibrate`` has set and nobody has changed since."""
+        params = self.head.get_params()
+        return params | {name: given for name, (given, now) in self._calibrated.items() if _is_same(params[name], now)}
 
-        Latents of the two have different scales, so that neither temperature nor prior variance suits both.
-        """
-        if self._calibrated and self._calibrates_refined and not self.head.refined_:
-            now = self.head.get_params()
-            pairs = self._calibrated.items()
-            self.head.set_params(**{name: given for name, (given, own) in pairs if _is_same(now[name], own)})
-            self._calibrated = {}
+    def _give_parameters_back(self) -> None:
+        self.head.set_params(**self._parameters_given())
 
     def _extract(self, data: Any, y: Any = None) -> Features:
         return joined(list(self._batches(data, y)), owner="LastLayer")
