@@ -329,8 +329,9 @@ class BayesianLogisticRegression(StreamingClassifier):
             index, learnt = self._find(y), self._accumulator.statistics.count
             weight = self._faded_weight(len(X), sample_weight)
             if index is None or not np.allclose(np.bincount(index, weight, len(learnt)), learnt):
+                owner = f"{type(self).__name__}.refine_on"
                 raise InvalidArgumentError(
-                    f"{type(self).__name__}.refine_on needs all rows that were learnt, with their weights, and no others."
+                    f"{owner} needs all rows that were learnt, with their weights, and no others."
                 )
             self._refined = None
             self._complete_fit(X, index, sample_weight, report)
@@ -604,9 +605,7 @@ class BayesianLogisticRegression(StreamingClassifier):
             rows, matched = self._site_rows(X, labels, sample_weight), self._tuned()
             if given.refine is not None or is_affordable(*rows.features.shape, options.n_classes):
                 judges, passes = self._rows_for_choice(), given.refine or AUTO_PASSES
-                refined = refined_sites(
-                    rows, judges, self._accumulator.statistics, matched, options, passes, report
-                )
+                refined = refined_sites(rows, judges, self._accumulator.statistics, matched, options, passes, report)
                 n_judges = 1.0 if judges is None else float(judges.weight.sum())
                 if given.refine is not None or is_better(refined.choice, matched, n_judges):
                     self._refined = refined

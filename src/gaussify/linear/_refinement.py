@@ -168,7 +168,9 @@ def _matched_sites(
     """Return prior variance and sum of sites of the matched model, on the scale of the logits."""
     table, square = likelihood.target_table(), matched.temperature**2
     table = table._replace(mean=table.mean / matched.temperature, variance=table.variance * matched.dispersion / square)
-    variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
+    variance = options.prior_shapes[0]
+    if options.chooses_prior:
+        variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
     return variance, natural_parameters(statistics, table)
 
 

@@ -72,8 +72,9 @@ class LastLayer(nn.Module):
     r"""The last layer of a trained network as Bayesian logistic regression on its features, in closed form.
 
     The network is frozen, and the data pass through it once. Their features go into the statistics of
-    :class:`~gaussify.BayesianLogisticRegression`, whose posterior is exact in the matched model. Nothing is iterated:
-    rows and classes can be added later, and likelihood and prior can be changed without another pass.
+    :class:`~gaussify.BayesianLogisticRegression`, whose posterior is exact in the matched model. Rows and classes can
+    be added later, and likelihood and prior can be changed without another pass. By default, ``fit`` then *refines*
+    the posterior where that predicts better, on features that it keeps in memory until it ends.
 
     Parameters
     ----------
@@ -88,6 +89,12 @@ class LastLayer(nn.Module):
         leave-one-out score.
     batch_size : int
         Number of rows of a tensor or Dataset that pass through the network at a time. A DataLoader has its own.
+    refine : {"auto", False} or int
+        Whether ``fit`` refines the posterior, as :class:`~gaussify.BayesianLogisticRegression` does. ``"auto"`` refines
+        where that raises the leave-one-out score. It keeps to the matched model for more than 2^27 features in all
+        (rows times columns, a gigabyte in double precision), where a pass over them would take minutes, and where
+        ``method``, ``alpha_eps`` or ``dispersion`` are set. An integer is the largest number of passes over the
+        features, of which all are kept whatever their number. With ``False``, memory does not grow with the rows.
     progress : bool, optional
         ``True`` shows a progress bar. By default it is shown when the standard error is a terminal.
 
@@ -95,11 +102,15 @@ class LastLayer(nn.Module):
     ----------
     head : BayesianLogisticRegression
         Classifier of the features, which holds everything that was learnt. It has further methods and attributes, such
-        as ``head.coef_``, ``head.sample()`` and ``head.set_params(alpha_eps=0.05)``.
+        as ``head.coef_``, ``head.sample()`` and ``head.set_params(alpha_eps=0.05)``. ``head.refined_`` says whether the
+        refined posterior is in use.
 
     Notes
     -----
     ``state_dict`` holds the network alone. ``save`` and ``load`` are for the head.
+
+    Features of the rows that the network was trained on are better separated than those of new rows. Leave-one-out
+    cannot know that, so its choice between the matched and the refined model is not always the best one there.
 
     Examples
     --------
@@ -216,8 +227,10 @@ class LastLayer(nn.Module):
     def partial_fit(self: _Layer, data: Any, y: Any = None, *, n_classes: int | None = None) -> _Layer:
         """Learn from more rows, and of more classes if ``n_classes`` is larger than before. Return the layer.
 
-        The posterior is that of ``fit`` on all rows seen so far. Parameters that are ``"auto"`` were chosen by the
-        first rows. They are chosen again when there are four times as many rows, or at once by ``head.tune()``.
+        With ``refine=False``, the posterior is that of ``fit`` on all rows seen so far. A refined head gives each row a
+        site as it arrives, so order and blocks matter a little, and goes back to the matched model for a new class.
+        Parameters that are ``"auto"`` were chosen by the first rows. They are chosen again when there are four times as
+        many rows, or at once by ``head.tune()``.
         """
         n_classes = self.n_classes if n_classes is None else n_classes
         n_classes = check_count(n_classes, name="n_classes", owner="LastLayer.partial_fit", minimum=self.n_classes)
@@ -237,7 +250,8 @@ class LastLayer(nn.Module):
 
         A layer that learns from the training rows of its network is overconfident. The leave-one-out score cannot
         correct this, because the features have seen the rows that are left out. Other parameters that are ``"auto"``
-        keep their chosen values. The next ``fit`` starts from the parameters as they were given.
+        keep their chosen values, and a refined head stays refined. The next ``fit`` starts from the parameters as they
+        were given. So does a refined head that goes back to the matched model, whose logits have another scale.
         """
         self._check_is_fitted()
         head, owner = self.head, "LastLayer.calibrate"
@@ -261,8 +275,9 @@ class LastLayer(nn.Module):
     def unlearn(self: _Layer, data: Any, y: Any = None) -> _Layer:
         """Remove rows that were learnt before, and return the layer.
 
-        The posterior is then that of the remaining rows. Parameters that are ``"auto"`` keep the values that were
-        chosen with the removed rows, until ``head.tune()``.
+        The posterior is then that of the remaining rows; that of a refined head is without their sites. Parameters that
+        are ``"auto"`` keep the values that were chosen with the removed rows, until ``head.tune()``. A refined head
+        takes out rows of ``fit`` until it has learnt more rows.
         """
         self._check_is_fitted()
         owner = "LastLayer.unlearn"
