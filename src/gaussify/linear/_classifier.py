@@ -603,7 +603,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         given, options = self._given, self._options()
         if given.refine != 0 and (given.refine is not None or given.may_refine):
             rows, matched = self._site_rows(X, labels, sample_weight), self._tuned()
-            if given.refine is not None or is_affordable(*rows.features.shape, options.n_classes):
+            if given.refine is not None or is_affordable(len(labels), rows.features.shape[1], options.n_classes):
                 judges, passes = self._rows_for_choice(), given.refine or AUTO_PASSES
                 refined = refined_sites(rows, judges, self._accumulator.statistics, matched, options, passes, report)
                 n_judges = 1.0 if judges is None else float(judges.weight.sum())
