@@ -304,6 +304,39 @@ class BayesianLogisticRegression(StreamingClassifier):
         self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, int(self._is_seen.sum())
         return self
 
+    def refine_on(
+        self: _Model,
+        X: ArrayInput,
+        y: ArrayInput,
+        sample_weight: ArrayInput | None = None,
+        *,
+        report: Callable[[float], None] | None = None,
+    ) -> _Model:
+        """Do what ``fit`` does after learning: tune, and refine as ``refine`` says, on all rows learnt so far.
+
+        This is for rows that were learnt by ``partial_fit`` and are at hand once more.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            All rows learnt so far. With ``forgetting``, they must be in the order in which they were learnt.
+        report : callable, optional
+            Function that is called with the share of the refinement done so far.
+        """
+        check_is_fitted(self, "classes_")
+        with unchanged_on_error(self):
+            X, y, sample_weight = self._check_rows(X, y, sample_weight, first=False)
+            index, learnt = self._find(y), self._accumulator.statistics.count
+            weight = self._faded_weight(len(X), sample_weight)
+            if index is None or not np.allclose(np.bincount(index, weight, len(learnt)), learnt):
+                owner = f"{type(self).__name__}.refine_on"
+                raise InvalidArgumentError(
+                    f"{owner} needs all rows that were learnt, with their weights, and no others."
+                )
+            self._refined = None
+            self._complete_fit(X, index, sample_weight, report)
+        return self
+
     def predict_latent(self, X: ArrayInput) -> tuple[Floats, Floats]:
         """Return mean and variance of the latents, (n, n_latents) each, divided by the temperature and its square."""
         mean, variance = self._latent(self._check_features(X))
@@ -562,28 +595,36 @@ class BayesianLogisticRegression(StreamingClassifier):
             self._reservoir = self._reservoir.copy()
             self._reservoir.set_classes(classes, places)
 
-    def _complete_fit(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+    def _complete_fit(
+        self,
+        X: Floats,
+        labels: Indices,
+        sample_weight: Floats | None,
+        report: Callable[[float], None] | None = None,
+    ) -> None:
         self.tune()
         given, options = self._given, self._options()
         if given.refine != 0 and (given.refine is not None or given.may_refine):
             rows, matched = self._site_rows(X, labels, sample_weight), self._tuned()
-            if given.refine is not None or is_affordable(rows, options):
-                judges = self._rows_for_choice()
-                refined = refined_sites(
-                    rows, judges, self._accumulator.statistics, matched, options, given.refine or AUTO_PASSES
-                )
+            if given.refine is not None or is_affordable(len(labels), rows.features.shape[1], options.n_classes):
+                judges, passes = self._rows_for_choice(), given.refine or AUTO_PASSES
+                refined = refined_sites(rows, judges, self._accumulator.statistics, matched, options, passes, report)
                 n_judges = 1.0 if judges is None else float(judges.weight.sum())
                 if given.refine is not None or is_better(refined.choice, matched, n_judges):
                     self._refined = refined
         self._current()
 
     def _site_rows(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> SiteRows:
-        weight = sample_weight
-        if self._given.forgetting != 1.0:
-            left = self._given.forgetting ** np.arange(len(X) - 1, -1, -1.0)
-            weight = left if weight is None else weight * left
+        weight = self._faded_weight(len(X), sample_weight)
         of_rows = None if weight is None else torch.from_numpy(weight.copy())
         return SiteRows(torch.from_numpy(self._features(X)), torch.from_numpy(labels), of_rows)
+
+    def _faded_weight(self, n_rows: int, sample_weight: Floats | None) -> Floats | None:
+        """Return the weights that rows have after the last of them; None if all are one."""
+        if self._given.forgetting == 1.0:
+            return sample_weight
+        left = self._given.forgetting ** np.arange(n_rows - 1, -1, -1.0)
+        return left if sample_weight is None else sample_weight * left
 
     def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
         # Work on copies, which an error or an interrupt drops.
