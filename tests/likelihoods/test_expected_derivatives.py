@@ -71,7 +71,9 @@ def test_without_variance_they_are_derivatives_of_the_log_probability(likelihood
     log_prob = likelihood.log_prob(mean, y)
     (gradient,) = torch.autograd.grad(log_prob.sum(), mean, create_graph=True)
     found = likelihood.expected_derivatives(mean.detach(), torch.zeros(N, likelihood.n_latents).double(), y)
-    torch.testing.assert_close((found.value, found.gradient), (log_prob.detach(), gradient.detach()), atol=1e-12, rtol=0.0)
+    torch.testing.assert_close(
+        (found.value, found.gradient), (log_prob.detach(), gradient.detach()), atol=1e-12, rtol=0.0
+    )
     for k in range(likelihood.n_latents):
         (second,) = torch.autograd.grad(gradient[:, k].sum(), mean, retain_graph=True)
         torch.testing.assert_close(found.curvature[:, k], -second[:, k], atol=1e-12, rtol=0.0)

@@ -1,5 +1,7 @@
 """Refined sites, and the posterior of the class likelihood to which they lead."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -107,9 +109,13 @@ def test_the_site_of_a_row_reproduces_itself_where_it_moves_the_latents(likeliho
         precision, linear = site_of_row(likelihood, mean, spread, label, weight)
         new_spread = 1.0 / (1.0 / spread + precision)
         new_mean = new_spread * (mean / spread + linear)
-        again = sites_of(likelihood, *(torch.from_numpy(x)[None] for x in (new_mean, new_spread)), torch.tensor([label]))
-        moved = new_spread * (mean / spread + weight * again.linear[0].numpy()) / (
-            1.0 + new_spread * (weight * again.precision[0].numpy() - precision)
+        again = sites_of(
+            likelihood, *(torch.from_numpy(x)[None] for x in (new_mean, new_spread)), torch.tensor([label])
+        )
+        moved = (
+            new_spread
+            * (mean / spread + weight * again.linear[0].numpy())
+            / (1.0 + new_spread * (weight * again.precision[0].numpy() - precision))
         )
         np.testing.assert_allclose(moved / np.sqrt(new_spread), new_mean / np.sqrt(new_spread), rtol=0.0, atol=0.15)
         np.testing.assert_allclose(weight * again.precision[0], precision, rtol=0.3, atol=0.02)
@@ -255,7 +261,11 @@ def test_its_natural_parameters_are_the_sum_of_sites_at_its_reference(likelihood
 def test_every_start_leads_to_the_same_posterior(likelihood):
     part = rows(likelihood)
     from_nothing = best(likelihood, [part])
-    for start in (matched(likelihood, part), 1e3 * matched(likelihood, part), matched(likelihood, rows(likelihood, 9, 5))):
+    for start in (
+        matched(likelihood, part),
+        1e3 * matched(likelihood, part),
+        matched(likelihood, rows(likelihood, 9, 5)),
+    ):
         found = best(likelihood, [part], start)
         assert_same_posterior(found.posterior, from_nothing.posterior)
         assert found.bound == pytest.approx(from_nothing.bound, abs=1e-4)
@@ -267,7 +277,7 @@ def test_blocks_of_rows_are_all_rows(likelihood):
     whole = best(likelihood, [part])
     for cuts in ([10, 20, 30], [1] * 9, [N - 1, 1]):
         ends = np.cumsum([0, *cuts, N - sum(cuts)])
-        blocks = [some(part, slice(a, b)) for a, b in zip(ends[:-1], ends[1:], strict=True) if a < b]
+        blocks = [some(part, slice(a, b)) for a, b in pairwise(ends) if a < b]
         found = best(likelihood, blocks)
         assert_close(found.posterior, whole.posterior, rtol=1e-8, atol=1e-8)
         assert found.bound == pytest.approx(whole.bound, rel=1e-10)

@@ -194,8 +194,8 @@ def _expanded_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, T
 def _sampled_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     r"""Return what ``softmax_moments`` does, as averages over quasi-random points z.
 
-    The slope of a wide latent is :math:`\mathbb{E}[p_k z_k] / \sqrt{v_k}` by Stein's lemma. So it is a derivative of the
-    very average that stands for the log-sum-exp, and finds steps that lie between points. In narrow latents, the
+    The slope of a wide latent is :math:`\mathbb{E}[p_k z_k] / \sqrt{v_k}` by Stein's lemma. So it is a derivative of
+    the very average that stands for the log-sum-exp, and finds steps that lie between points. In narrow latents, the
     division would magnify the errors of the average.
     """
     points, scale = _normal_points(mean.shape[-1], mean.device, mean.dtype), variance.sqrt()
