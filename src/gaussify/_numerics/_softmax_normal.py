@@ -61,6 +61,7 @@ _PLACED = 8  # nodes are placed for so many times more rows together
 _EXPANDED = 0.1  # variance below which an expansion is accurate to 1e-3, where the standard deviation is 0.3
 _SAMPLES, _MOST_SAMPLED = 64, 24  # quasi-random points, and the largest number of classes that they cover
 _MOST_SPREAD = 4.0  # variance up to which they do: steps of wider latents would fall between points
+_STEEP = 1.0  # standard deviation above which Stein's lemma gives the slope
 _FEW_ROWS, _FEW_NUMBERS = 8, 1 << 10  # up to these sizes, a loop over rows in NumPy is faster than the batch
 
 
@@ -115,7 +116,8 @@ def softmax_moments(
         \mathbb{E}[p_k] \approx p_k + \tfrac12 p_k\big(v_k(1 - 2p_k) - S\big),
 
     and the slope is the derivative of the latter by :math:`m_k`. With ``rough``, rows of variances from 0.25 to 4
-    are averages over 64 quasi-random points, which is five times faster than quadrature and accurate to 1e-2.
+    are averages over 64 quasi-random points, which is five times faster than quadrature. Errors are about 0.01, and
+    0.05 at most.
 
     Examples
     --------
@@ -192,15 +194,19 @@ def _expanded_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, T
 def _sampled_moments(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     r"""Return what ``softmax_moments`` does, as averages over quasi-random points z.
 
-    The slope is :math:`\mathbb{E}[p_k z_k] / \sqrt{v_k}` by Stein's lemma. So it is a derivative of the very average
-    that stands for the log-sum-exp, and finds the steps of wide latents, which lie between points.
+    The slope of a wide latent is :math:`\mathbb{E}[p_k z_k] / \sqrt{v_k}` by Stein's lemma. So it is a derivative of
+    the very average that stands for the log-sum-exp, and finds steps that lie between points. In narrow latents, the
+    division would magnify the errors of the average.
     """
     points, scale = _normal_points(mean.shape[-1], mean.device, mean.dtype), variance.sqrt()
     latents = torch.addcmul(mean[:, None], scale[:, None], points)  # (n, s, c)
     logsumexp = torch.logsumexp(latents, -1)
     p = latents.sub_(logsumexp[..., None]).exp_()
-    slope = torch.einsum("nsc,sc->nc", p, points) / (_SAMPLES * scale.clamp_min(torch.finfo(mean.dtype).tiny))
-    return p.mean(1), slope, logsumexp.mean(1)
+    probs, wide = p.mean(1), scale > _STEEP
+    slope = torch.einsum("nsc,sc->nc", p, points) / (_SAMPLES * scale.clamp_min(_STEEP))
+    if not bool(wide.all()):
+        slope = torch.where(wide, slope, probs - torch.einsum("nsc,nsc->nc", p, p) / _SAMPLES)
+    return probs, slope, logsumexp.mean(1)
 
 
 @lru_cache

@@ -167,7 +167,7 @@ class ClassLikelihood(Likelihood):
         The log-probability of counts c is :math:`\sum_l c_l f_l - (\sum_k c_k) A(f)` with the log-normaliser A. So
         the gradient is :math:`c_l - (\sum_k c_k)\,\mathbb{E}[\partial_l A]`, and the curvature
         :math:`(\sum_k c_k)\,\mathbb{E}[\partial_l^2 A]`. They are computed by quadrature, without a graph. With
-        ``rough``, those of three classes and more are accurate to 1e-2 and take a fifth of the time.
+        ``rough``, those of three classes and more have errors of about 0.01, and take a fifth of the time.
         """
         mean, variance = self._latent_gaussian(mean, variance, "expected_derivatives")
         counts = self._counts(y, mean, "expected_derivatives", name="mean")

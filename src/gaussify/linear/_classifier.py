@@ -270,7 +270,8 @@ class BayesianLogisticRegression(StreamingClassifier):
 
         Parameters take effect at once, with these exceptions. ``forgetting`` acts on rows as they come.
         ``fit_intercept``, ``reservoir_size`` and ``random_state`` need another ``fit``, and so does ``refine``, unless
-        it is set to False. Refined sites stay as they are when the prior changes.
+        it is set to False. Refined sites stay as they are when the prior changes. They are dropped with a likelihood
+        of another number of latents.
         """
         with unchanged_on_error(self):
             super().set_params(**params)
@@ -279,6 +280,7 @@ class BayesianLogisticRegression(StreamingClassifier):
                 self._given.label.check_number_of_classes(len(self.classes_), type(self).__name__)
                 if self._given.refine == 0 or (self._given.refine is None and not self._given.may_refine):
                     self._refined = None
+                self._drop_other_latents()
         return self
 
     def tune(self: _Model, *, report: Callable[[float], None] | None = None) -> _Model:
@@ -299,6 +301,7 @@ class BayesianLogisticRegression(StreamingClassifier):
         rows = self._rows_for_choice() if self._given.by_rows else None
         options = self._options()
         self._choice = choose_hyperparameters(self._accumulator.statistics, rows, options, report)
+        self._drop_other_latents(self._choice)
         if self._refined is not None:
             self._refined = chosen_again(self._refined, self._rows_for_choice(), self._choice, options)
         self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, int(self._is_seen.sum())
@@ -665,10 +668,22 @@ class BayesianLogisticRegression(StreamingClassifier):
             sites = faded(sites, given.forgetting ** len(X))
         return with_block(sites, self._site_rows(X, labels, sample_weight), self._options()), None
 
+    def _drop_other_latents(self, choice: Choice | None = None) -> None:
+        """Drop refined sites of one latent where there are now two, or the other way round."""
+        if self._refined is None:
+            return
+        label, choice = self._given.label, choice or self._refined.choice
+        method = choice.method if label.method is None else label.method
+        likelihood = label.likelihood(len(self.classes_), method, choice.alpha_eps)
+        if likelihood.n_latents != len(self._refined.total.natural.linear):
+            self._refined = None
+
     def _merged_sites(self, other: "BayesianLogisticRegression") -> RefinedSites | None:
-        """Return the sites of both models, or None unless both are refined and know the same classes."""
+        """Return the sites of both models, or None unless both are refined with the same classes and latents."""
         own, theirs = self._refined, other._refined
         if own is None or theirs is None or not np.array_equal(self.classes_, other.classes_):
+            return None
+        if own.total.natural.linear.shape != theirs.total.natural.linear.shape:
             return None
         return own._replace(total=SiteSum(own.total.natural + theirs.total.natural), reference=None)
 

@@ -165,7 +165,10 @@ def started_sites(statistics: ClassStatistics, matched: Choice, options: Options
 def _matched_sites(
     statistics: ClassStatistics, matched: Choice, likelihood: ClassLikelihood, options: Options
 ) -> tuple[Float[Tensor, " d"], NaturalParameters]:
-    """Return prior variance and sum of sites of the matched model, on the scale of the logits."""
+    """Return prior variance and sum of sites of the matched model, on the scale of the logits.
+
+    A prior variance that was given stays as it is, as refined latents are logits without a temperature.
+    """
     table, square = likelihood.target_table(), matched.temperature**2
     table = table._replace(mean=table.mean / matched.temperature, variance=table.variance * matched.dispersion / square)
     variance = options.prior_shapes[0]
@@ -274,17 +277,19 @@ def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choi
     The prior variance has the largest evidence when sites count as observations.
     """
     likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
-    natural, variance, n_latents = sites.total.natural, sites.choice.prior_variance, likelihood.n_latents
+    natural, n_latents = sites.total.natural, likelihood.n_latents
     if options.chooses_prior:
+        variance = torch.where(options.of_features, sites.choice.prior_variance, options.prior_shapes[-1])
         factors = [math.exp(_STEP * k / 2.0) for k in range(-6, 7)]
-        candidates = [torch.where(options.of_features, variance * factor, variance) for factor in factors]
+        others = [torch.where(options.of_features, variance * factor, variance) for factor in factors]
+        candidates = [variance, *(c for c in others if _NARROWEST <= _scale(options, c) <= _WIDEST)]
 
         def evidence(variance: Tensor) -> float:
             prior = GaussianPrior.centred(variance, n_latents=n_latents)
             log_scale = math.log(_scale(options, variance))
             return float(log_evidence(prior, natural).sum()) - 0.5 * (log_scale / _PRIOR_SPREAD) ** 2
 
-        variance = max((c for c in candidates if _NARROWEST <= _scale(options, c) <= _WIDEST), key=evidence)
+        variance = max(candidates, key=evidence)
     else:
         variance = options.prior_shapes[0]
     posterior = condition(GaussianPrior.centred(variance, n_latents=n_latents), natural)
