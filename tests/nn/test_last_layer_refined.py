@@ -93,7 +93,7 @@ def test_auto_takes_what_the_head_would_take(network, rows):
     X, y = features_of(network, *rows)
     for options in ({}, {"reservoir_size": 0}, {"alpha_eps": 0.1}):
         head = BayesianLogisticRegression(**options).fit(X, y)
-        model = LastLayer(network, N_CLASSES, **options).fit(*rows)
+        model = LastLayer(network, N_CLASSES, refine="auto", **options).fit(*rows)
         assert model.head.refined_ == head.refined_
         assert_same(model.predict_proba(rows[0]), head.predict_proba(X))
 
@@ -120,7 +120,7 @@ def test_auto_keeps_no_more_features_than_stated_but_a_number_keeps_all(limit, m
     monkeypatch.setattr(_last_layer, "joined", joined)
     monkeypatch.setattr(_last_layer, "_BLOCK", 1)  # each batch is a block
     monkeypatch.setattr(_last_layer, limit, 6 * 100 if limit == "_MOST_KEPT" else lambda n, d, c: n < 100)
-    model = LastLayer(network, N_CLASSES, batch_size=30).fit(X, y)
+    model = LastLayer(network, N_CLASSES, batch_size=30, refine="auto").fit(X, y)
     assert not model.head.refined_
     assert max(counts) == 30  # nothing was collected in the end
     matched = LastLayer(network, N_CLASSES, batch_size=30, refine=False).fit(X, y)
@@ -225,10 +225,10 @@ def noisy(y):
     return wrong
 
 
-@pytest.mark.parametrize("options", [BEND, {"refine": PASSES}, {}], ids=["number", "all-auto", "auto"])
+@pytest.mark.parametrize("options", [BEND, {"refine": PASSES}, {"refine": "auto"}], ids=["number", "all-auto", "auto"])
 def test_calibration_rescales_the_refined_latents_and_nothing_else(options, network, rows):
     X, y = rows
-    if not options:  # two classes, of which "auto" refines
+    if options["refine"] == "auto":  # two classes, of which "auto" refines
         y = (X[:, 0] > 2.0).long()
     n_classes = int(y.max()) + 1
     model = LastLayer(network, n_classes, **options).fit(X, y)
@@ -314,7 +314,7 @@ def test_more_classes_that_fail_leave_the_calibrated_layer_as_it_was(model, rows
 
 def test_another_fit_takes_refine_as_it_was_given(network, rows):
     X, y = rows[0], (rows[0][:, 0] > 2.0).long()
-    model = LastLayer(network, 2).fit(X, y)
+    model = LastLayer(network, 2, refine="auto").fit(X, y)
     before = model.predict_proba(X)
     assert model.head.refined_
     model.calibrate(X, 1 - y).fit(X, y)

@@ -4,8 +4,8 @@ A convolutional network is trained once with cross-entropy. Each contender then 
 from the images that the network was trained on (``training``) or from as many that it has not seen (``held out``):
 
 - ``network``: its own last layer and softmax; nothing is learnt.
-- ``gaussify``: :class:`~gaussify.LastLayer` with ``refine=False``.
-- ``gaussify, refined``: :class:`~gaussify.LastLayer` with default settings.
+- ``gaussify``: :class:`~gaussify.LastLayer` with default settings.
+- ``gaussify, refined``: the same with ``refine="auto"``.
 - ``laplace``: laplace-torch, full covariance of the last layer's weights around the trained ones, prior precision by
   marginal likelihood, probabilities by its probit approximation (its defaults for a last layer).
 - ``laplace, sampled``: the same with probabilities by 100 samples of the logits.
@@ -187,8 +187,8 @@ def _vbll(network: nn.Module, X: Tensor, y: Tensor, settings: lab.Settings) -> L
 
 _CONTENDERS: dict[str, Callable[..., Learnt]] = {
     "network": _network,
-    "gaussify": partial(_gaussify, refine=False),
-    "gaussify, refined": _gaussify,
+    "gaussify": _gaussify,
+    "gaussify, refined": partial(_gaussify, refine="auto"),
     "laplace": _laplace,
     "laplace, sampled": partial(_laplace, link="mc", n_samples=_N_SAMPLES),
     "vbll": _vbll,
