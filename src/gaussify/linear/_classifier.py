@@ -142,8 +142,9 @@ class BayesianLogisticRegression(StreamingClassifier):
     refine : {"auto", False} or int
         Whether ``fit`` refines the matched posterior towards that of the class likelihood, by further passes of
         weighted least squares over the rows. An integer is the largest number of passes for one prior variance.
-        ``"auto"`` refines where that raises the leave-one-out score. It keeps to the matched model where ``method``,
-        ``alpha_eps`` or ``dispersion`` are set, which shape matched labels alone, and where a pass would take minutes.
+        ``"auto"`` refines unless the matched model has a clearly better leave-one-out score. It keeps to the matched
+        model where ``method``, ``alpha_eps`` or ``dispersion`` are set, which shape matched labels alone, where
+        ``reservoir_size`` is 0, and where a pass would take minutes.
         See the notes for what a refined model gives up.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
         Method that turns latents into probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
@@ -190,8 +191,8 @@ class BayesianLogisticRegression(StreamingClassifier):
     - ``merge`` adds the sites of both models. It counts no row and no prior twice.
     - ``unlearn`` takes out sites that ``fit`` made. Once other sites have joined them, the matched model, which can
       take out any row, takes over. With an integer, ``unlearn`` is refused then.
-    - With a new class, the matched model takes over, as it knows what all rows say about that class. With an integer,
-      later rows refine it again.
+    - With a new class or ``widen``, the matched model takes over, as it knows what all rows say about new weights. With
+      an integer, later rows refine it again.
 
     Examples
     --------
@@ -305,6 +306,39 @@ class BayesianLogisticRegression(StreamingClassifier):
         if self._refined is not None:
             self._refined = chosen_again(self._refined, self._rows_for_choice(), self._choice, options)
         self._n_rows_tuned, self._n_classes_tuned = self.n_rows_seen_, int(self._is_seen.sum())
+        return self
+
+    def refine_on(
+        self: _Model,
+        X: ArrayInput,
+        y: ArrayInput,
+        sample_weight: ArrayInput | None = None,
+        *,
+        report: Callable[[float], None] | None = None,
+    ) -> _Model:
+        """Do what ``fit`` does after learning: tune, and refine as ``refine`` says, on all rows learnt so far.
+
+        This is for rows that were learnt by ``partial_fit`` and are at hand once more.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            All rows learnt so far. With ``forgetting``, they must be in the order in which they were learnt.
+        report : callable, optional
+            Function that is called with the share of the refinement done so far.
+        """
+        check_is_fitted(self, "classes_")
+        with unchanged_on_error(self):
+            X, y, sample_weight = self._check_rows(X, y, sample_weight, first=False)
+            index, learnt = self._find(y), self._accumulator.statistics.count
+            weight = self._faded_weight(len(X), sample_weight)
+            if index is None or not np.allclose(np.bincount(index, weight, len(learnt)), learnt):
+                owner = f"{type(self).__name__}.refine_on"
+                raise InvalidArgumentError(
+                    f"{owner} needs all rows that were learnt, with their weights, and no others."
+                )
+            self._refined = None
+            self._complete_fit(X, index, sample_weight, report)
         return self
 
     def predict_latent(self, X: ArrayInput) -> tuple[Floats, Floats]:
@@ -565,28 +599,36 @@ class BayesianLogisticRegression(StreamingClassifier):
             self._reservoir = self._reservoir.copy()
             self._reservoir.set_classes(classes, places)
 
-    def _complete_fit(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
+    def _complete_fit(
+        self,
+        X: Floats,
+        labels: Indices,
+        sample_weight: Floats | None,
+        report: Callable[[float], None] | None = None,
+    ) -> None:
         self.tune()
         given, options = self._given, self._options()
         if given.refine != 0 and (given.refine is not None or given.may_refine):
             rows, matched = self._site_rows(X, labels, sample_weight), self._tuned()
-            if given.refine is not None or is_affordable(rows, options):
-                judges = self._rows_for_choice()
-                refined = refined_sites(
-                    rows, judges, self._accumulator.statistics, matched, options, given.refine or AUTO_PASSES
-                )
+            if given.refine is not None or is_affordable(len(labels), rows.features.shape[1], options.n_classes):
+                judges, passes = self._rows_for_choice(), given.refine or AUTO_PASSES
+                refined = refined_sites(rows, judges, self._accumulator.statistics, matched, options, passes, report)
                 n_judges = 1.0 if judges is None else float(judges.weight.sum())
                 if given.refine is not None or is_better(refined.choice, matched, n_judges):
                     self._refined = refined
         self._current()
 
     def _site_rows(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> SiteRows:
-        weight = sample_weight
-        if self._given.forgetting != 1.0:
-            left = self._given.forgetting ** np.arange(len(X) - 1, -1, -1.0)
-            weight = left if weight is None else weight * left
+        weight = self._faded_weight(len(X), sample_weight)
         of_rows = None if weight is None else torch.from_numpy(weight.copy())
         return SiteRows(torch.from_numpy(self._features(X)), torch.from_numpy(labels), of_rows)
+
+    def _faded_weight(self, n_rows: int, sample_weight: Floats | None) -> Floats | None:
+        """Return the weights that rows have after the last of them; None if all are one."""
+        if self._given.forgetting == 1.0:
+            return sample_weight
+        left = self._given.forgetting ** np.arange(n_rows - 1, -1, -1.0)
+        return left if sample_weight is None else sample_weight * left
 
     def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
         # Work on copies, which an error or an interrupt drops.

@@ -173,9 +173,9 @@ def _matched_sites(
     """
     table, square = likelihood.target_table(), matched.temperature**2
     table = table._replace(mean=table.mean / matched.temperature, variance=table.variance * matched.dispersion / square)
-    variance = matched.prior_variance
+    variance = options.prior_shapes[0]
     if options.chooses_prior:
-        variance = torch.where(options.of_features, variance / square, variance)
+        variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
     return variance, natural_parameters(statistics, table)
 
 
@@ -352,7 +352,12 @@ def is_better(refined: Choice, matched: Choice, n_rows: float) -> bool:
     return refined.score is not None and (matched.score is None or refined.score > matched.score - _LEAD / n_rows)
 
 
-def is_affordable(rows: SiteRows, options: Options) -> bool:
-    """Return whether ``refine="auto"`` may refine so many rows: a pass takes seconds, not minutes."""
-    n_rows, d = rows.features.shape
-    return n_rows * d**2 * options.n_classes <= _MOST_PRODUCTS
+def is_affordable(n_rows: int, n_weights: int, n_classes: int) -> bool:
+    """Return whether ``refine="auto"`` may refine so many rows: a pass takes seconds, not minutes.
+
+    Examples
+    --------
+    >>> is_affordable(100_000, 50, 10), is_affordable(100_000, 500, 10)
+    (True, False)
+    """
+    return n_rows * n_weights**2 * n_classes <= _MOST_PRODUCTS

@@ -3,8 +3,8 @@
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from threading import get_ident
@@ -434,8 +434,26 @@ def _checked(X: Any, network: nn.Module) -> Float[Tensor, "n d"]:
     return X
 
 
+@contextmanager
+def progress_of(name: str, progress: bool | None) -> Iterator[Callable[[float], None] | None]:
+    """Return a context with a progress bar, and a function that tells it the share of the work done; None if hidden."""
+    if not _is_shown(progress):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task(name, total=1.0)
+        yield lambda share: bar.update(task, completed=share)
+
+
+def _is_shown(progress: bool | None) -> bool:
+    return sys.stderr.isatty() if progress is None else progress
+
+
 def _with_progress(batches: Iterable[Any], progress: bool | None) -> Iterable[Any]:
-    if not (sys.stderr.isatty() if progress is None else progress):
+    if not _is_shown(progress):
         return batches
     from rich.console import Console
     from rich.progress import track

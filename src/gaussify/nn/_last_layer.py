@@ -1,7 +1,7 @@
 """A Bayesian last layer on a frozen network, in closed form."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
@@ -21,6 +21,7 @@ from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.likelihoods import PredictiveName, ProbabilityUncertainty
 from gaussify.linear import BayesianLogisticRegression
 from gaussify.linear._parameters import checked_parameters
+from gaussify.linear._refinement import AUTO_PASSES, RefineOption, is_affordable
 from gaussify.nn._features import (
     Features,
     InputsOf,
@@ -30,9 +31,11 @@ from gaussify.nn._features import (
     features_of,
     fingerprint,
     joined,
+    progress_of,
 )
 
 _FORMAT = 1
+_MOST_KEPT = 1 << 27  # features that refine="auto" keeps in memory, a gigabyte of float64
 _BLOCK = 1 << 23  # features (rows times columns) to learn from at a time
 _Layer = TypeVar("_Layer", bound="LastLayer")
 
@@ -43,10 +46,11 @@ def _in_its_own_name() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        name, text = BayesianLogisticRegression.__name__, str(error)
-        if name not in text:
+        text = str(error).replace(BayesianLogisticRegression.__name__, "LastLayer")
+        text = text.replace(" set_params(", " head.set_params(")
+        if text == str(error):
             raise
-        raise type(error)(text.replace(name, "LastLayer")) from error
+        raise type(error)(text) from error
 
 
 class HeadOptions(TypedDict, total=False):
@@ -68,8 +72,9 @@ class LastLayer(nn.Module):
     r"""The last layer of a trained network as Bayesian logistic regression on its features, in closed form.
 
     The network is frozen, and the data pass through it once. Their features go into the statistics of
-    :class:`~gaussify.BayesianLogisticRegression`, whose posterior is exact in the matched model. Nothing is iterated:
-    rows and classes can be added later, and likelihood and prior can be changed without another pass.
+    :class:`~gaussify.BayesianLogisticRegression`, whose posterior is exact in the matched model. Rows and classes can
+    be added later, and likelihood and prior can be changed without another pass. By default, ``fit`` then *refines*
+    the posterior where that predicts better, on features that it keeps in memory until it ends.
 
     Parameters
     ----------
@@ -84,6 +89,12 @@ class LastLayer(nn.Module):
         leave-one-out score.
     batch_size : int
         Number of rows of a tensor or Dataset that pass through the network at a time. A DataLoader has its own.
+    refine : {"auto", False} or int
+        Whether ``fit`` refines the posterior, as :class:`~gaussify.BayesianLogisticRegression` does. ``"auto"`` refines
+        where that raises the leave-one-out score. It keeps to the matched model for more than 2^27 features in all
+        (rows times columns, a gigabyte in double precision), where a pass over them would take minutes, and where
+        ``method``, ``alpha_eps`` or ``dispersion`` are set. An integer is the largest number of passes over the
+        features, of which all are kept whatever their number. With ``False``, memory does not grow with the rows.
     progress : bool, optional
         ``True`` shows a progress bar. By default it is shown when the standard error is a terminal.
 
@@ -91,11 +102,15 @@ class LastLayer(nn.Module):
     ----------
     head : BayesianLogisticRegression
         Classifier of the features, which holds everything that was learnt. It has further methods and attributes, such
-        as ``head.coef_``, ``head.sample()`` and ``head.set_params(alpha_eps=0.05)``.
+        as ``head.coef_``, ``head.sample()`` and ``head.set_params(alpha_eps=0.05)``. ``head.refined_`` says whether the
+        refined posterior is in use.
 
     Notes
     -----
     ``state_dict`` holds the network alone. ``save`` and ``load`` are for the head.
+
+    Features of the rows that the network was trained on are better separated than those of new rows. Leave-one-out
+    cannot know that, so its choice between the matched and the refined model is not always the best one there.
 
     Examples
     --------
@@ -123,6 +138,7 @@ class LastLayer(nn.Module):
         prior_variance: float | Vector | Literal["auto"] = "auto",
         *,
         batch_size: int = 256,
+        refine: RefineOption = "auto",
         progress: bool | None = None,
         **head: Unpack[HeadOptions],
     ) -> None:
@@ -140,10 +156,11 @@ class LastLayer(nn.Module):
             raise InvalidArgumentError(
                 f"LastLayer has no parameter {unknown[0]!r}; those of its head are {', '.join(sorted(known))}."
             )
-        self.head = BayesianLogisticRegression(method, alpha_eps, temperature, prior_variance, **head)
+        self.head = BayesianLogisticRegression(method, alpha_eps, temperature, prior_variance, refine=refine, **head)
         with _in_its_own_name():  # refuse wrong parameters before any data pass through the network
             checked_parameters(self.head).label.check_number_of_classes(self.n_classes, "LastLayer")
         self._calibrated: dict[str, tuple[Any, Any]] = {}  # parameters of the head before and after calibrate
+        self._calibrates_refined = False
         self.features = features.eval()
         for parameter in features.parameters():
             parameter.requires_grad_(False)
@@ -184,25 +201,47 @@ class LastLayer(nn.Module):
             File for the features, as in :func:`~gaussify.nn.extract_features`. With a cache, all features are held in
             memory at once.
         """
-        params = self.head.get_params()
-        params |= {name: given for name, (given, now) in self._calibrated.items() if _is_same(params[name], now)}
-        head = BayesianLogisticRegression(**params)
-        self._learn(head, data, y, self.n_classes, cache)
-        self.head, self._calibrated = head.tune(), {}
+        params = self._parameters_given()
+        head = BayesianLogisticRegression(**params | {"refine": False})
+        n_classes, given = self.n_classes, checked_parameters(BayesianLogisticRegression(**params))
+
+        def keeps(n_rows: int, n_features: int) -> bool:
+            if given.refine is not None:
+                return given.refine > 0
+            is_small = n_rows * n_features <= _MOST_KEPT and is_affordable(n_rows, n_features + 1, n_classes)
+            return is_small and given.may_refine
+
+        kept = self._learn(head, data, y, n_classes, cache, keeps=keeps)
+        head.set_params(refine=params["refine"])
+        if kept is None:
+            head.tune()
+        else:
+            X, labels = _labelled(joined(kept, owner="LastLayer"), "LastLayer")
+            kept.clear()
+            with progress_of("refinement", self.progress) as report:
+                head.refine_on(X, labels.numpy(), report=report)
+        self.head, self._calibrated, self._calibrates_refined = head, {}, False
         return self
 
     @_in_its_own_name()
     def partial_fit(self: _Layer, data: Any, y: Any = None, *, n_classes: int | None = None) -> _Layer:
         """Learn from more rows, and of more classes if ``n_classes`` is larger than before. Return the layer.
 
-        The posterior is that of ``fit`` on all rows seen so far. Parameters that are ``"auto"`` were chosen by the
-        first rows. They are chosen again when there are four times as many rows, or at once by ``head.tune()``.
+        With ``refine=False``, the posterior is that of ``fit`` on all rows seen so far. A refined head gives each row a
+        site as it arrives, so order and blocks matter a little, and goes back to the matched model for a new class.
+        Parameters that are ``"auto"`` were chosen by the first rows. They are chosen again when there are four times as
+        many rows, or at once by ``head.tune()``.
         """
         n_classes = self.n_classes if n_classes is None else n_classes
         n_classes = check_count(n_classes, name="n_classes", owner="LastLayer.partial_fit", minimum=self.n_classes)
+        is_lost = n_classes > self.n_classes and self._calibrates_refined  # a new class ends the refined model
         with unchanged_on_error(self.head):
+            if is_lost:
+                self._give_parameters_back()
             self._learn(self.head, data, y, n_classes)
         self.n_classes = n_classes
+        if is_lost:
+            self._calibrated, self._calibrates_refined = {}, False
         return self
 
     @_in_its_own_name()
@@ -211,7 +250,8 @@ class LastLayer(nn.Module):
 
         A layer that learns from the training rows of its network is overconfident. The leave-one-out score cannot
         correct this, because the features have seen the rows that are left out. Other parameters that are ``"auto"``
-        keep their chosen values. The next ``fit`` starts from the parameters as they were given.
+        keep their chosen values, and a refined head stays refined. The next ``fit`` starts from the parameters as they
+        were given. So does a refined head that goes back to the matched model, whose logits have another scale.
         """
         self._check_is_fitted()
         head, owner = self.head, "LastLayer.calibrate"
@@ -223,17 +263,21 @@ class LastLayer(nn.Module):
         best = best_temperature(head.likelihood_, mean, variance, labels, torch.ones(len(labels)).double())
         chosen = {name: getattr(head, f"{name}_") for name in ("method", "alpha_eps", "prior_variance", "dispersion")}
         chosen["temperature"] = best
+        if head.refined_:  # "auto" takes a refined model only where alpha_eps is "auto" too
+            chosen["refine"] = AUTO_PASSES if head.refine == "auto" else head.refine
         given = {name: self._calibrated.get(name, (value,))[0] for name, value in head.get_params().items()}
         head.set_params(**chosen)
         self._calibrated = {name: (given[name], value) for name, value in chosen.items()}
+        self._calibrates_refined = head.refined_
         return self
 
     @_in_its_own_name()
     def unlearn(self: _Layer, data: Any, y: Any = None) -> _Layer:
         """Remove rows that were learnt before, and return the layer.
 
-        The posterior is then that of the remaining rows. Parameters that are ``"auto"`` keep the values that were
-        chosen with the removed rows, until ``head.tune()``.
+        The posterior is then that of the remaining rows; that of a refined head is without their sites. Parameters that
+        are ``"auto"`` keep the values that were chosen with the removed rows, until ``head.tune()``. A refined head
+        takes out rows of ``fit`` until it has learnt more rows.
         """
         self._check_is_fitted()
         owner = "LastLayer.unlearn"
@@ -252,6 +296,7 @@ class LastLayer(nn.Module):
             raise InvalidArgumentError("Last layers to merge must have networks with the same weights.")
         self.head.merge(other.head)
         self.n_classes = max(self.n_classes, other.n_classes)
+        self._check_is_fitted()
         return self
 
     @_in_its_own_name()
@@ -335,6 +380,7 @@ class LastLayer(nn.Module):
             )
         layer = cls(features, **options)
         layer.head, layer._calibrated = head, calibrated
+        layer._calibrates_refined = bool(calibrated) and head.refined_
         return layer
 
     def extra_repr(self) -> str:
@@ -345,6 +391,18 @@ class LastLayer(nn.Module):
         check_is_fitted(
             self.head, "classes_", msg="This LastLayer is not fitted yet: call 'fit' or 'partial_fit' first."
         )
+        if self._calibrates_refined and not self.head.refined_:
+            # Latents of the two models have different scales, so neither temperature nor prior variance suits both.
+            self._give_parameters_back()
+            self._calibrated, self._calibrates_refined = {}, False
+
+    def _parameters_given(self) -> dict[str, Any]:
+        """Return the parameters of the head, without what ``calibrate`` has set and nobody has changed since."""
+        params = self.head.get_params()
+        return params | {name: given for name, (given, now) in self._calibrated.items() if _is_same(params[name], now)}
+
+    def _give_parameters_back(self) -> None:
+        self.head.set_params(**self._parameters_given())
 
     def _extract(self, data: Any, y: Any = None) -> Features:
         return joined(list(self._batches(data, y)), owner="LastLayer")
@@ -360,9 +418,15 @@ class LastLayer(nn.Module):
         y: Any,
         n_classes: int,
         cache: str | os.PathLike[str] | None = None,
-    ) -> None:
-        """Let the head learn from all rows, block by block."""
+        *,
+        keeps: Callable[[int, int], bool] = lambda n_rows, n_features: False,
+    ) -> list[Features] | None:
+        """Let the head learn from all rows, block by block, and return the blocks if so many features are to be kept.
+
+        ``keeps`` says so by the numbers of rows and features.
+        """
         n_rows, owner = 0, "LastLayer (partial_fit takes n_classes for more)"
+        kept: list[Features] | None = []
         if isinstance(data, Tensor) and y is not None:  # refuse wrong labels before any data pass through the network
             as_labels(as_tensor(y, name="y", owner="LastLayer"), n_classes=n_classes, owner=owner)
         blocks: Iterable[Features] = self._blocks(data, y)
@@ -374,8 +438,10 @@ class LastLayer(nn.Module):
             labels = as_labels(own, n_classes=n_classes, owner=owner).numpy()
             head.partial_fit(X, labels, classes=np.arange(n_classes))
             n_rows += len(labels)
+            kept = [*kept, rows] if kept is not None and keeps(n_rows, X.shape[1]) else None
         if not n_rows:
             raise InvalidArgumentError("'data' of LastLayer must hold at least one batch.")
+        return kept
 
     def _blocks(self, data: Any, y: Any) -> Iterator[Features]:
         """Yield batches joined to larger ones, because each step of learning has a fixed cost."""

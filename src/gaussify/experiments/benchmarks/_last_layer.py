@@ -4,7 +4,8 @@ A convolutional network is trained once with cross-entropy. Each contender then 
 from the images that the network was trained on (``training``) or from as many that it has not seen (``held out``):
 
 - ``network``: its own last layer and softmax; nothing is learnt.
-- ``gaussify``: :class:`~gaussify.LastLayer` with default settings.
+- ``gaussify``: :class:`~gaussify.LastLayer` with ``refine=False``.
+- ``gaussify, refined``: :class:`~gaussify.LastLayer` with default settings.
 - ``laplace``: laplace-torch, full covariance of the last layer's weights around the trained ones, prior precision by
   marginal likelihood, probabilities by its probit approximation (its defaults for a last layer).
 - ``laplace, sampled``: the same with probabilities by 100 samples of the logits.
@@ -131,8 +132,8 @@ def _network(network: nn.Module, X: Tensor, y: Tensor, settings: lab.Settings) -
     return Learnt(probs, partial(_by_temperature, probs), logits)
 
 
-def _gaussify(network: nn.Module, X: Tensor, y: Tensor, settings: lab.Settings) -> Learnt:
-    model = LastLayer.of(network, progress=False, batch_size=_BATCH).fit(X, y)
+def _gaussify(network: nn.Module, X: Tensor, y: Tensor, settings: lab.Settings, **options: Any) -> Learnt:
+    model = LastLayer.of(network, progress=False, batch_size=_BATCH, **options).fit(X, y)
     model.predict_proba(X[:1])
     return Learnt(
         model.predict_proba,
@@ -186,7 +187,8 @@ def _vbll(network: nn.Module, X: Tensor, y: Tensor, settings: lab.Settings) -> L
 
 _CONTENDERS: dict[str, Callable[..., Learnt]] = {
     "network": _network,
-    "gaussify": _gaussify,
+    "gaussify": partial(_gaussify, refine=False),
+    "gaussify, refined": _gaussify,
     "laplace": _laplace,
     "laplace, sampled": partial(_laplace, link="mc", n_samples=_N_SAMPLES),
     "vbll": _vbll,
@@ -223,7 +225,7 @@ PRESETS = lab.presets(
     dict(dataset="fashion-mnist", ood="mnist", width=0.5, n_train=10_000, n_calibrate=1000, n_test=10_000)
     | dict(n_epochs=5, vbll_rate=3e-3, vbll_epochs=30, contenders=list(_CONTENDERS), n_seeds=6),
     smoke=dict(dataset="digits", ood="digits", width=0.125, n_train=300, n_test=100, n_epochs=1, n_seeds=1)
-    | dict(n_calibrate=100, contenders=["network", "gaussify"]),
+    | dict(n_calibrate=100, contenders=["network", "gaussify", "gaussify, refined"]),
     laptop={},
     paper=dict(width=1.0, n_train=25_000, n_epochs=10, n_seeds=10),
 )
