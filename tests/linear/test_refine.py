@@ -461,6 +461,17 @@ def test_unlearning_after_more_rows_is_refused_and_the_matched_model_can(X, y, n
     assert_same(model, new(refine=False).fit(X[1 : N_FIT + n_rows], y[1 : N_FIT + n_rows]), X)
 
 
+@data
+def test_by_default_the_matched_model_unlearns_what_sites_cannot(X, y):
+    model = auto(refine="auto").fit(X[:N_FIT], y[:N_FIT])
+    assert model.refined_
+    model.unlearn(X[:1], y[:1])
+    assert model.refined_
+    model.partial_fit(X[N_FIT:], y[N_FIT:]).unlearn(X[1:2], y[1:2])
+    assert not model.refined_
+    assert_same(model.tune(), auto(refine=False).fit(X[2:], y[2:]), X)
+
+
 # --- features, classes and parameters ------------------------------------------------------------------------------
 
 
