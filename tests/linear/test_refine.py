@@ -12,11 +12,14 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
+from sklearn.linear_model import LogisticRegression
 
 from estimator_checks import assert_refused, edit_file
-from gaussify import BayesianLogisticRegression
+from gaussify import BayesianLogisticRegression, metrics
+from gaussify.datasets import make_rare_class
 from gaussify.exceptions import InvalidArgumentError, ModelFileError
 from gaussify.likelihoods import ClassLikelihood
+from gaussify.linear._refinement import _every
 from gaussify.posterior import (
     ClassStatistics,
     GaussianPrior,
@@ -224,6 +227,35 @@ def test_the_prior_variance_has_about_the_largest_bound(X, y):
     assert top > bound(10.0)
 
 
+def test_one_row_in_a_thousand_is_found_by_default():
+    """Where the evidence of matched labels finds no signal, and every fifth row would leave few of the class."""
+    X, y = make_rare_class(12_000, 0.001, random_state=0)
+    X = (X - X.mean(0)) / X.std(0)
+    model = BayesianLogisticRegression().fit(X, y)
+    assert BayesianLogisticRegression(refine=False).fit(X, y).prior_variance_.max() < 1e-6
+    assert model.refined_
+    assert 0.1 < model.prior_variance_.min() < 100.0
+    test, labels = make_rare_class(40_000, 0.001, random_state=1)
+    test = (test - test.mean(0)) / test.std(0)
+    reference = LogisticRegression().fit(X, y)
+    losses = [metrics.nll(own.predict_proba(test), labels) for own in (model, reference)]
+    assert losses[0] < 1.02 * losses[1]
+    assert model.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), rel=0.05)
+
+
+def test_some_rows_stand_for_all_of_their_class():
+    labels = torch.tensor([0] * 5000 + [1] * 30 + [3] * 450)[torch.randperm(5480, generator=torch.Generator())]
+    rows = SiteRows(torch.arange(5480.0).double()[:, None], labels)
+    some = _every(rows, 7)
+    assert torch.bincount(some.labels).tolist() == [715, 30, 0, 113]
+    totals = torch.zeros(4).double().index_add_(0, some.labels, some.weight)
+    assert totals.tolist() == pytest.approx([5000.0, 30.0, 0.0, 450.0])
+    assert torch.equal(labels[some.features[:, 0].long()], some.labels)
+    doubled = _every(rows._replace(weight=torch.full((5480,), 2.0).double()), 7)
+    assert torch.equal(doubled.weight, 2.0 * some.weight)
+    assert _every(rows, 1) is rows
+
+
 # --- streams -------------------------------------------------------------------------------------------------------
 
 
@@ -427,6 +459,17 @@ def test_unlearning_after_more_rows_is_refused_and_the_matched_model_can(X, y, n
     assert_refused(model, lambda m: m.unlearn(X[:1], y[:1]), remedy, tmp_path / "model", InvalidArgumentError)
     model.set_params(refine=False).unlearn(X[:1], y[:1])
     assert_same(model, new(refine=False).fit(X[1 : N_FIT + n_rows], y[1 : N_FIT + n_rows]), X)
+
+
+@data
+def test_by_default_the_matched_model_unlearns_what_sites_cannot(X, y):
+    model = auto(refine="auto").fit(X[:N_FIT], y[:N_FIT])
+    assert model.refined_
+    model.unlearn(X[:1], y[:1])
+    assert model.refined_
+    model.partial_fit(X[N_FIT:], y[N_FIT:]).unlearn(X[1:2], y[1:2])
+    assert not model.refined_
+    assert_same(model.tune(), auto(refine=False).fit(X[2:], y[2:]), X)
 
 
 # --- features, classes and parameters ------------------------------------------------------------------------------

@@ -142,8 +142,9 @@ class BayesianLogisticRegression(StreamingClassifier):
     refine : {"auto", False} or int
         Whether ``fit`` refines the matched posterior towards that of the class likelihood, by further passes of
         weighted least squares over the rows. An integer is the largest number of passes for one prior variance.
-        ``"auto"`` refines where that raises the leave-one-out score. It keeps to the matched model where ``method``,
-        ``alpha_eps`` or ``dispersion`` are set, which shape matched labels alone, and where a pass would take minutes.
+        ``"auto"`` refines unless the matched model has a clearly better leave-one-out score. It keeps to the matched
+        model where ``method``, ``alpha_eps`` or ``dispersion`` are set, which shape matched labels alone, where
+        ``reservoir_size`` is 0, and where a pass would take minutes.
         See the notes for what a refined model gives up.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
         Method that turns latents into probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
@@ -190,8 +191,8 @@ class BayesianLogisticRegression(StreamingClassifier):
     - ``merge`` adds the sites of both models. It counts no row and no prior twice.
     - ``unlearn`` takes out sites that ``fit`` made. Once other sites have joined them, the matched model, which can
       take out any row, takes over. With an integer, ``unlearn`` is refused then.
-    - With a new class, the matched model takes over, as it knows what all rows say about that class. With an integer,
-      later rows refine it again.
+    - With a new class or ``widen``, the matched model takes over, as it knows what all rows say about new weights. With
+      an integer, later rows refine it again.
 
     Examples
     --------

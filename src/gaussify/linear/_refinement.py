@@ -36,8 +36,10 @@ AUTO_PASSES = 30  # at most, of refine="auto"
 _STEP = math.log(9.0)  # between prior variances that bracket the best
 _SECANTS = 2
 _NARROWEST, _WIDEST = 1e-6, 1e4  # prior variances of standardised features
+_LEAST_START, _MOST_START = 1e-2, 1e2  # where the search begins: the evidence of matched labels can be at a far end
 _PRIOR_SPREAD = 3.0  # standard deviation of the logarithm of the prior variance, around one
 _FEW_ROWS, _FEW_PER_FEATURE = 4000, 10  # of more, every so many rows stand for all when prior variances are compared
+_LEAST_OF_CLASS = 100  # rows of a class, all of which are kept if there are no more
 _REFINEMENT = 8  # times more rows in each step from these to all
 _MOST_PRODUCTS = 2e10  # in a pass, beyond which "auto" does not refine
 _BLOCK_PASSES = 3  # over a block of a stream
@@ -202,6 +204,8 @@ def _best_prior_variance(
         squares = (mean.square() + root.square().sum(-2))[:, free] / variance[free]
         return 0.5 * float((squares - 1.0).sum()) - math.log(scale_of(variance)) / _PRIOR_SPREAD**2
 
+    scale = scale_of(variance)
+    variance = torch.where(free, variance * (min(max(scale, _LEAST_START), _MOST_START) / scale), variance)
     refined = fit(variance, start)
     for shape in options.prior_shapes:
         other = torch.where(free, shape * (scale_of(variance) / scale_of(shape)), variance)
@@ -325,12 +329,19 @@ def without_sites(sites: RefinedSites, rows: SiteRows, options: Options) -> Refi
 
 
 def _every(rows: SiteRows, step: int) -> SiteRows:
-    """Return every step-th row, weighing as much as all rows together."""
+    """Return about every step-th row, more of rare classes, weighing as much as all rows of their class together."""
     if step == 1:
         return rows
-    features, labels = rows.features[::step], rows.labels[::step]
-    weight = torch.ones_like(features[:, 0]) if rows.weight is None else rows.weight[::step]
-    return SiteRows(features, labels, step * weight)
+    kept, shares = [], []
+    for label in range(int(rows.labels.max()) + 1):
+        own = (rows.labels == label).nonzero()[:, 0]
+        some = own[:: max(1, min(step, len(own) // _LEAST_OF_CLASS))]
+        kept.append(some)
+        shares.append(torch.full((len(some),), len(own) / max(1, len(some)), dtype=rows.features.dtype))
+    index, order = torch.cat(kept).sort()
+    weight = torch.cat(shares)[order]
+    weight = weight if rows.weight is None else weight * rows.weight[index]
+    return SiteRows(rows.features[index], rows.labels[index], weight)
 
 
 def is_better(refined: Choice, matched: Choice, n_rows: float) -> bool:
