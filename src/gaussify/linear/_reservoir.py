@@ -95,6 +95,12 @@ class Reservoir:
         sign: float = 1.0,
     ) -> None:
         """Add rows with weights decayed by ``exp(-age)``; ``sign=-1`` removes them."""
+        if sign > 0.0 and len(labels) > 2 * self.size:  # the first half sets limits that most of the second exceed
+            middle = len(labels) // 2
+            for half in (slice(middle), slice(middle, None)):
+                weight, ages = (None if part is None else part[half] for part in (sample_weight, age))
+                self.add(features[half], labels[half], weight, age=ages)
+            return
         key = self._hash(features, labels)
         if age is None and self._age == 0.0:
             if len(key) == 1:
