@@ -139,6 +139,28 @@ class CurrentPosterior:
         return None if math.isnan(probs[0]) else probs
 
 
+def observed_site(
+    likelihood: ClassLikelihood, temperature: float, latents: RowLatent, label: int, weight: float = 1.0
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the site that a new row gives its latents, and the mean and variance with which it observes them.
+
+    Parameters
+    ----------
+    likelihood : ClassLikelihood
+        Likelihood of the labels given latents that are not divided by the temperature.
+    temperature : float
+        Temperature.
+    latents : RowLatent
+        Latents of the row before its label is seen, divided by the temperature; so are those that it observes.
+    label, weight
+        The row's label and weight.
+    """
+    T = temperature
+    precision, linear = site_of_row(likelihood, T * latents.mean, T**2 * latents.variance, label, weight)
+    precision = np.maximum(precision, _LEAST_PRECISION)
+    return precision, linear, linear / precision / T, 1.0 / (precision * T**2)
+
+
 class RefinedPosterior(CurrentPosterior):
     """The posterior given refined sites. A new row gets its site from the posterior before it.
 
@@ -169,11 +191,8 @@ class RefinedPosterior(CurrentPosterior):
 
     def _site(self, latents: RowLatent, label: int, weight: float) -> tuple[Sites, Floats, Floats]:
         """Return the site of a new row with these latents, and the mean and variance with which it observes them."""
-        T = self._temperature
-        precision, linear = site_of_row(self.likelihood, T * latents.mean, T**2 * latents.variance, label, weight)
-        precision = np.maximum(precision, _LEAST_PRECISION)
-        sites = Sites(torch.from_numpy(precision)[None], torch.from_numpy(linear)[None])
-        return sites, linear / precision / T, 1.0 / (precision * T**2)
+        precision, linear, mean, variance = observed_site(self.likelihood, self._temperature, latents, label, weight)
+        return Sites(torch.from_numpy(precision)[None], torch.from_numpy(linear)[None]), mean, variance
 
     def learn(self, features: Floats, labels: Indices, weight: Floats | None) -> "RefinedPosterior":
         """Return the posterior after some more rows.

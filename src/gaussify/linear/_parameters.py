@@ -64,11 +64,12 @@ def checked_parameters(estimator: BaseEstimator) -> LinearParameters:
         intercept_variance=float(checked_positive(estimator, "intercept_variance")),
         reservoir_size=check_count(estimator.reservoir_size, name="reservoir_size", owner=owner, minimum=0),
         random_state=check_count(estimator.random_state, name="random_state", owner=owner, minimum=0),
-        refine=_checked_refine(estimator),
+        refine=checked_refine(estimator),
     )
 
 
-def _checked_refine(estimator: BaseEstimator) -> int | None:
+def checked_refine(estimator: BaseEstimator) -> int | None:
+    """Return the largest number of passes, 0 for none, or None for "auto"."""
     value = estimator.refine
     if is_auto(value):
         return None

@@ -27,6 +27,7 @@ from gaussify.posterior import (
     natural_parameters,
     refine,
     sites_of,
+    sum_of_sites,
 )
 
 RefineOption = Literal["auto", False] | int
@@ -197,7 +198,7 @@ def _best_prior_variance(
     keeps it finite where rows are separable.
     """
     free = options.of_features
-    scale_of = partial(_scale, options)
+    scale_of = partial(prior_scale, options)
 
     def slope(variance: Tensor, refined: Refined) -> float:
         mean, root = refined.posterior
@@ -239,6 +240,13 @@ def _best_prior_variance(
     return variance, refined.natural
 
 
+def scaled_rows(rows: SiteRows, variance: Tensor, options: Options) -> SiteRows:
+    """Return the rows with the unexplained variances that go with a prior variance, from those of a variance of one."""
+    if rows.unexplained is None:
+        return rows
+    return rows._replace(unexplained=prior_scale(options, variance) * rows.unexplained)
+
+
 def _judged(
     matched: Choice,
     variance: Tensor,
@@ -268,7 +276,7 @@ def _judged(
     return choice._replace(temperature=temperature, score=score)
 
 
-def _scale(options: Options, variance: Tensor) -> float:
+def prior_scale(options: Options, variance: Tensor) -> float:
     """Return the prior variance that standardised features would have."""
     free = options.of_features
     shape = options.prior_shapes[-1][free]  # the inverse variances of features, if the prior is chosen
@@ -286,11 +294,11 @@ def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choi
         variance = torch.where(options.of_features, sites.choice.prior_variance, options.prior_shapes[-1])
         factors = [math.exp(_STEP * k / 2.0) for k in range(-6, 7)]
         others = [torch.where(options.of_features, variance * factor, variance) for factor in factors]
-        candidates = [variance, *(c for c in others if _NARROWEST <= _scale(options, c) <= _WIDEST)]
+        candidates = [variance, *(c for c in others if _NARROWEST <= prior_scale(options, c) <= _WIDEST)]
 
         def evidence(variance: Tensor) -> float:
             prior = GaussianPrior.centred(variance, n_latents=n_latents)
-            log_scale = math.log(_scale(options, variance))
+            log_scale = math.log(prior_scale(options, variance))
             return float(log_evidence(prior, natural).sum()) - 0.5 * (log_scale / _PRIOR_SPREAD) ** 2
 
         variance = max(candidates, key=evidence)
@@ -306,6 +314,7 @@ def with_block(sites: RefinedSites, rows: SiteRows, options: Options) -> Refined
     likelihood = options.label.likelihood(options.n_classes, choice.method, choice.alpha_eps)
     prior = GaussianPrior.centred(choice.prior_variance, n_latents=likelihood.n_latents)
     known = sites.total.natural
+    rows = scaled_rows(rows, choice.prior_variance, options)
     refined = refine(prior, [rows], likelihood, 0.0 * known, known=known, max_passes=_BLOCK_PASSES)
     # a choice of its own says that the rows were not learnt one by one
     return RefinedSites(SiteSum(known + refined.natural), choice._replace(), reference=None)
@@ -321,11 +330,11 @@ def without_sites(sites: RefinedSites, rows: SiteRows, options: Options) -> Refi
     assert sites.reference is not None
     choice = sites.choice
     likelihood = options.label.likelihood(options.n_classes, choice.method, choice.alpha_eps)
-    own = sites_of(likelihood, *latent(sites.reference, rows.features), rows.labels)
-    total = sites.total.copy()
-    share = -1.0 if rows.weight is None else -rows.weight[:, None]
-    total.append(rows.features, Sites(share * own.precision, share * own.linear))
-    return sites._replace(total=total)
+    rows = scaled_rows(rows, choice.prior_variance, options)
+    own = sites_of(likelihood, *rows.latents(sites.reference), rows.labels)
+    if rows.weight is not None:
+        own = Sites(own.precision * rows.weight[:, None], own.linear * rows.weight[:, None])
+    return sites._replace(total=SiteSum(sites.total.natural - sum_of_sites(rows, own)))
 
 
 def _every(rows: SiteRows, step: int) -> SiteRows:

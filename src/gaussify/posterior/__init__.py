@@ -22,7 +22,17 @@ from gaussify.posterior._gaussian import (
 from gaussify.posterior._leave_one_out import leave_one_out
 from gaussify.posterior._prior_scale import PriorScale, best_prior_scale
 from gaussify.posterior._row import Observation, RowLatent, RowPosterior, latent_of_row, observe_
-from gaussify.posterior._sites import Refined, SiteRows, Sites, cavity, kl_divergence, refine, site_of_row, sites_of
+from gaussify.posterior._sites import (
+    Refined,
+    SiteRows,
+    Sites,
+    cavity,
+    kl_divergence,
+    refine,
+    site_of_row,
+    sites_of,
+    sum_of_sites,
+)
 from gaussify.posterior._statistics import ClassStatistics, without_rows
 
 __all__ = [
@@ -55,5 +65,6 @@ __all__ = [
     "sample",
     "site_of_row",
     "sites_of",
+    "sum_of_sites",
     "without_rows",
 ]

@@ -23,6 +23,7 @@ References
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -55,11 +56,59 @@ class SiteRows(NamedTuple):
     True
     """
 
-    features: Float[Tensor, "n d"]
+    features: Float[Tensor, "n d"] | Float[Tensor, "l n d"]
+    """Features of all latents, or of each latent."""
     labels: Int[Tensor, " n"]
     weight: Float[Tensor, " n"] | None = None
-    unexplained: Float[Tensor, " n"] | None = None
+    unexplained: Float[Tensor, " n"] | Float[Tensor, "n l"] | None = None
     """Variance of the latents that is not that of the weights, as a sparse Gaussian process has it."""
+
+    def take(self, part: slice | Int[Tensor, " k"]) -> "SiteRows":
+        """Return some of the rows."""
+        features, labels, weight, unexplained = self
+        return SiteRows(
+            features[..., part, :],
+            labels[part],
+            None if weight is None else weight[part],
+            None if unexplained is None else unexplained[part],
+        )
+
+    def explained(self, posterior: GaussianPosterior) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
+        """Return mean and variance of the latents as far as the weights explain them."""
+        if self.features.ndim == 2:
+            return latent(posterior, self.features)
+        each = zip(posterior.mean, posterior.root, self.features, strict=True)
+        parts = [latent(GaussianPosterior(mean[None], root[None]), own) for mean, root, own in each]
+        means, variances = zip(*parts, strict=True)
+        return torch.cat(means, 1), torch.cat(variances, 1)
+
+    def with_unexplained(self, variance: Float[Tensor, "n l"]) -> Float[Tensor, "n l"]:
+        """Return a variance of the latents plus what the weights leave unexplained."""
+        if self.unexplained is None:
+            return variance
+        return variance + (self.unexplained if self.unexplained.ndim == 2 else self.unexplained[:, None])
+
+    def latents(self, posterior: GaussianPosterior) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:
+        """Return mean and variance of the latents."""
+        mean, variance = self.explained(posterior)
+        return mean, self.with_unexplained(variance)
+
+    def times(self, weights: Float[Tensor, "l d"]) -> Float[Tensor, "n l"]:
+        """Return the products of features and weights."""
+        if self.features.ndim == 2:
+            return self.features @ weights.mT
+        return _times(self.features, weights).mT
+
+    def transposed_times(self, values: Float[Tensor, "n l"]) -> Float[Tensor, "l d"]:
+        """Return the sum over rows of the features, each times the value of its row and latent."""
+        if self.features.ndim == 2:
+            return values.mT @ self.features
+        return _times(self.features.mT, values.mT)
+
+    def gram(self, weight: Float[Tensor, "n 1"], index: int) -> Float[Tensor, "d d"]:
+        """Return the sum over rows of the weighted outer products of the features of a latent."""
+        scaled = (self.features if self.features.ndim == 2 else self.features[index]) * weight.sqrt()
+        return product(scaled.mT, scaled)
 
 
 class Sites(NamedTuple):
@@ -94,6 +143,20 @@ def sites_of(
     """
     expected = likelihood.expected_derivatives(mean, variance, labels, rough=rough)
     return Sites(expected.curvature, expected.gradient + expected.curvature * mean)
+
+
+def sum_of_sites(rows: SiteRows, sites: Sites) -> NaturalParameters:
+    """Return the natural parameters that rows with these sites give the weights; weights of rows do not count again.
+
+    Examples
+    --------
+    >>> rows = SiteRows(torch.tensor([[2.0]]), torch.tensor([1]))
+    >>> sum_of_sites(rows, Sites(torch.tensor([[0.25]]), torch.tensor([[0.5]]))).precision
+    tensor([[[1.]]])
+    """
+    precision = torch.stack([rows.gram(own[:, None], index) for index, own in enumerate(sites.precision.mT)])
+    linear = rows.transposed_times(sites.linear)
+    return NaturalParameters(precision, linear, torch.zeros_like(linear[:, 0]))
 
 
 def site_of_row(
@@ -211,7 +274,8 @@ def refine(
        \phi_i\phi_i^\top`, which costs n l d². Where a full step lowers the bound, it is halved.
 
     The search ends when a pass gains no more, or when the means are the best and the variances of latents would stand
-    still.
+    still. If its last step was damped, a full one follows where that lowers the bound by no more than the tolerance, so
+    that all sites are those of one posterior.
 
     Parameters
     ----------
@@ -276,6 +340,13 @@ def refine(
             has_converged = bound - before <= tolerance * mean.numel()
             if report is not None:
                 report(n_passes, bound)
+        if reference is None and has_converged:  # a full step in the end, if the bound hardly notices
+            target = problem.sum_of_sites(posterior.mean, now)
+            root = condition(prior, known + target).root
+            there = problem.expect(posterior.mean, problem.variances(root))
+            new_bound = problem.bound(GaussianPosterior(posterior.mean, root), there)
+            if new_bound >= bound - tolerance * posterior.mean.numel():
+                natural, reference, bound = target, posterior, new_bound
     return Refined(condition(prior, known + natural), natural, reference, bound, n_passes, has_converged)
 
 
@@ -304,24 +375,20 @@ class _Problem:
         """Return the latents' variances of each block."""
         posterior = GaussianPosterior(root.new_zeros(root.shape[:2]), root)
 
-        def variance(part: SiteRows) -> Tensor:
-            _, own = latent(posterior, part.features)
-            return own if part.unexplained is None else own + part.unexplained[:, None]
-
-        return list(self.over(variance, self.parts))
+        return list(self.over(lambda part: part.latents(posterior)[1], self.parts))
 
     def expect(self, mean: Float[Tensor, "l d"], variances: list[Tensor]) -> _Expectation:
         """Return the expectations at a mean of the weights and variances of the latents."""
 
         def derivatives(part: SiteRows, variance: Tensor) -> tuple[float, Tensor, Tensor, Tensor | None]:
             value, gradient, curvature, coupling = self.likelihood.expected_derivatives(
-                part.features @ mean.mT, variance, part.labels, rough=self.rough
+                part.times(mean), variance, part.labels, rough=self.rough
             )
             if part.weight is not None:
                 weight = part.weight[:, None]
                 value, gradient, curvature = value * part.weight, gradient * weight, curvature * weight
                 coupling = None if coupling is None else coupling * weight.sqrt()
-            return float(value.sum()), gradient.mT @ part.features, curvature, coupling
+            return float(value.sum()), part.transposed_times(gradient), curvature, coupling
 
         values, slopes, curvature, coupling = zip(*self.over(derivatives, self.parts, variances), strict=True)
         return _Expectation(sum(values), variances, list(curvature), list(coupling), sum(slopes))
@@ -346,7 +413,7 @@ class _Problem:
         precision = mean.new_zeros(n_latents, d, d)
         for index in range(n_latents):
             columns = [curvature[:, index, None] for curvature in expected.curvature]
-            for moment in self.over(_weighted_gram, self.parts, columns):
+            for moment in self.over(partial(SiteRows.gram, index=index), self.parts, columns):
                 precision[index] += moment
         linear = expected.slope + _times(precision, mean)
         return NaturalParameters(precision, linear, mean.new_zeros(n_latents))
@@ -394,9 +461,9 @@ class _Problem:
     def _centred(self, mean: Tensor) -> Tensor:
         """Return the means less what all latents have in common, to which a softmax is blind but the prior is not.
 
-        With known sites, there is no such freedom.
+        With known sites, or with features of each latent, there is no such freedom.
         """
-        if bool(self.known.precision.any()):
+        if bool(self.known.precision.any()) or self.parts[0].features.ndim == 3:
             return mean
         return mean - (mean - self.prior.mean).mean(0)
 
@@ -410,12 +477,12 @@ class _Problem:
 
         def times(vector: Tensor) -> Tensor:
             def product_with(part: SiteRows, curvature: Tensor, coupling: Tensor | None) -> Tensor:
-                u = part.features @ vector.mT
+                u = part.times(vector)
                 if coupling is None:
                     curved = curvature * u
                 else:
                     curved = coupling * (coupling.sum(-1, keepdim=True) * u - (coupling * u).sum(-1, keepdim=True))
-                return curved.mT @ part.features
+                return part.transposed_times(curved)
 
             fixed = vector / self.prior.variance + _times(self.known.precision, vector)
             return fixed + sum(self.over(product_with, self.parts, now.curvature, now.coupling))
@@ -457,21 +524,16 @@ def conjugate_gradients(
     return x
 
 
-def _times(matrices: Float[Tensor, "l d d"], vectors: Float[Tensor, "l d"]) -> Float[Tensor, "l d"]:
+def _times(matrices: Float[Tensor, "l e d"], vectors: Float[Tensor, "l d"]) -> Float[Tensor, "l e"]:
     return (matrices @ vectors[..., None])[..., 0]
 
 
 def _split(rows: SiteRows) -> Iterator[SiteRows]:
     """Yield rows in blocks that fit into the cache, of at least two rows for each feature."""
-    n_rows, n_features = rows.features.shape
+    n_rows, n_features = rows.features.shape[-2:]
     size = max(1, _ELEMENTS // n_features, 2 * n_features)
     for start in range(0, n_rows, size):
-        yield SiteRows._make(None if part is None else part[start : start + size] for part in rows)
-
-
-def _weighted_gram(part: SiteRows, weight: Tensor) -> Tensor:
-    scaled = part.features * weight.sqrt()
-    return product(scaled.mT, scaled)
+        yield rows.take(slice(start, start + size))
 
 
 def kl_divergence(posterior: GaussianPosterior, prior: GaussianPrior) -> float:
