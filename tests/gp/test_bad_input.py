@@ -251,6 +251,8 @@ PARAMETERS = [
     ("batch_size", 0, "an integer of at least 1; got 0"),
     ("expectation", 0, "'quadrature', or a number of samples of at least 1; got 0"),
     ("expectation", "sampled", "'quadrature', or a number of samples of at least 1; got 'sampled'"),
+    ("refine", "always", "must be 'auto', False or a positive number of passes; got 'always'"),
+    ("max_memory_gib", 0.0, "must be None or a positive number.*; got 0.0"),
     ("predictive", "exact", "must be one of 'quadrature'.*; got 'exact'"),
     ("verbose", "loud", "'loud'"),
     ("verbose", np.zeros(3), "array"),

@@ -1,5 +1,7 @@
 """Large tensors, in memory that is fast to use for the first time."""
 
+import os
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,3 +23,18 @@ def large_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
     if torch.device(device or "cpu").type == "cpu" and dtype in NUMPY_DTYPES:
         return torch.from_numpy(np.zeros(shape, dtype=NUMPY_DTYPES[dtype]))
     return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def installed_memory() -> int | None:
+    """Return the memory of this machine in bytes; None where the system does not say it.
+
+    Examples
+    --------
+    >>> memory = installed_memory()
+    >>> memory is None or memory > 0
+    True
+    """
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # sysconf is not everywhere, and not all names are
+        return None

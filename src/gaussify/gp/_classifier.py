@@ -1,6 +1,7 @@
 """Gaussian process classification as regression on matched targets."""
 
 import copy
+import math
 import os
 import warnings
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -38,14 +39,22 @@ from gaussify._estimators import (
     unpacking,
     whole,
 )
+from gaussify._numerics._memory import installed_memory
 from gaussify._numerics._optimise import SearchReport
 from gaussify._persistence import read_model, write_model
 from gaussify._typing import Matrix, no_type_check
 from gaussify._validation import ArrayInput
 from gaussify.exceptions import InvalidArgumentError
+from gaussify.gp._exact import exact_gibibytes
 from gaussify.gp._fitted import FittedSparseGP
 from gaussify.gp._kernels import KernelOption, kernel_form, make_kernel
-from gaussify.gp._model_file import pack_model, unpack_model, unpack_scaling
+from gaussify.gp._model_file import (
+    pack_model,
+    pack_refined_gp,
+    unpack_model,
+    unpack_refined_gp,
+    unpack_scaling,
+)
 from gaussify.gp._models import LatentModel, LatentPosterior, Latents, SparseModel
 from gaussify.gp._parameters import (
     GPParameters,
@@ -56,10 +65,12 @@ from gaussify.gp._parameters import (
     Verbosity,
     checked_parameters,
 )
+from gaussify.gp._refinement import RefinedGP, refined_gp
 from gaussify.gp._rows import SortedRows
 from gaussify.gp._scaling import Scaling, fit_scaling
 from gaussify.gp.learning._schedule import fit_model
 from gaussify.likelihoods import ClassLikelihood, PredictiveName
+from gaussify.linear._refinement import AUTO_PASSES, RefineOption
 from gaussify.posterior import RowPosterior, without_rows
 
 _FORMAT = 1
@@ -72,6 +83,7 @@ class _Prediction(NamedTuple):
     """The likelihood and the posterior that follow from a model: computed once, for that model alone."""
 
     model: LatentModel
+    refined: RefinedGP | None
     likelihood: ClassLikelihood
     posterior: LatentPosterior
 
@@ -152,6 +164,15 @@ class GPClassifier(StreamingClassifier):
     expectation : "quadrature" or int
         How objectives other than ``"matched"`` compute expectations over latents: by quadrature to full precision, or
         by averaging this number of draws, the same in every step.
+    refine : {False, "auto"} or int
+        Whether the fit refines the matched posterior towards that of the class likelihood, with the kernels that the
+        matched model has learnt. It chooses a common factor of the kernels and the temperature by cross-validation with
+        five folds. An integer is the largest number of passes over the rows for one factor. ``"auto"`` refines where
+        the same folds prefer it. It keeps to the matched model where ``method`` or ``alpha_eps`` are set, and where the
+        fit would take many minutes. See the notes for what a refined model gives up.
+    max_memory_gib : float or None
+        Memory in gibibytes that an exact model may need; a larger one is refused before it allocates. None is the
+        memory of the machine, and ``float("inf")`` insists.
     predictive : {"quadrature", "monte-carlo", "mean-field", "bridge", "plug-in"}
         Method that turns latents into probabilities, see :class:`~gaussify.likelihoods.PredictiveMethod`.
     verbose : bool or callable
@@ -171,7 +192,9 @@ class GPClassifier(StreamingClassifier):
     method_, alpha_eps_, temperature_ : str, float or list of float, float
         The values in use.
     score_ : float
-        Mean log-likelihood of a row by ``criterion``, with these values.
+        Mean log-likelihood of a row by ``criterion``, with these values; of a refined model, by cross-validation.
+    refined_ : bool
+        Whether the refined posterior is in use.
     objective_value_ : float
         Value of ``objective``, priors included, at the learnt hyperparameters, over the rows they were learnt from. It
         is taken at temperature one, except that leave-one-out uses a ``temperature`` that is given.
@@ -185,9 +208,23 @@ class GPClassifier(StreamingClassifier):
     likelihood_ : ClassLikelihood
         The likelihood in use: it turns latents into probabilities and says how certain these are.
     fitted_ : FittedSparseGP
-        Everything another model needs to start from this one; for sparse models whose latents share a kernel.
+        Everything another model needs to start from this one; for sparse models whose latents share a kernel. It is
+        the matched model, also where a refined one is in use.
     n_rows_seen_ : int
         Number of rows learnt so far.
+
+    Notes
+    -----
+    A matched label has a fixed variance, so it can express neither certainty nor doubt about a single row. Where
+    classes follow a rule without noise, a refined model is much better. It replaces each row by a Gaussian factor (its
+    *site*) with the gradient and curvature that the class likelihood has at that row. What holds for streams of the
+    matched model changes:
+
+    - Rows of ``partial_fit`` get their sites from the posterior before them, so order and blocks matter a little.
+    - ``merge`` adds the sites of both models if both are refined and know the same classes. Otherwise the matched
+      model takes over.
+    - ``unlearn`` takes out sites that the first fit made. Once other sites have joined them, it is refused.
+    - With a new class, the matched model takes over.
 
     Examples
     --------
@@ -217,6 +254,7 @@ class GPClassifier(StreamingClassifier):
     _scaling: Scaling
     _model: LatentModel | None
     _choice: Choice
+    _refined: RefinedGP | None  # None: the matched model is in use
     _prediction: _Prediction | None
 
     @no_type_check
@@ -242,6 +280,8 @@ class GPClassifier(StreamingClassifier):
         sample_size: int = 2000,
         batch_size: int | None = None,
         expectation: Literal["quadrature"] | int = "quadrature",
+        refine: RefineOption = False,
+        max_memory_gib: float | None = None,
         predictive: PredictiveName = "quadrature",
         verbose: Verbosity = False,
         random_state: int = 0,
@@ -265,6 +305,8 @@ class GPClassifier(StreamingClassifier):
         self.sample_size = sample_size
         self.batch_size = batch_size
         self.expectation = expectation
+        self.refine = refine
+        self.max_memory_gib = max_memory_gib
         self.predictive = predictive
         self.verbose = verbose
         self.random_state = random_state
@@ -300,18 +342,19 @@ class GPClassifier(StreamingClassifier):
     @available_if(_is_sparse)
     def weight_space(self) -> WeightSpace:
         """Return the model as Gaussian weights of features, for callers that update latents row by row."""
-        fitted = self.fitted_
-        posterior, T = fitted.posterior(), fitted.temperature
+        fitted, refined, T = self.fitted_, self._refined, self.temperature_
+        posterior = fitted.posterior() if refined is None else refined.weights()
         mean, variance = fitted.table.mean / T, fitted.table.variance / T**2
+        scale = (1.0 if refined is None else refined.scale) / T**2
 
         def features(X: Floats) -> WeightFeatures:
             own, left = fitted.features(torch.from_numpy(fitted.scaling(X)))
-            return own.numpy(), (left / T**2).numpy()
+            return own.numpy(), (scale * left).numpy()
 
         return WeightSpace(
             features=features,
             posterior=RowPosterior((posterior.mean / T).numpy(), (posterior.root / T).numpy()),
-            target=ClassTargets(mean.numpy(), variance.numpy()),
+            target=ClassTargets(mean.numpy(), variance.numpy()) if refined is None else refined.target,
             likelihood=fitted.likelihood,
             predictive=self._given.label.predictive,
             origin=self._origin(),
@@ -338,6 +381,9 @@ class GPClassifier(StreamingClassifier):
             places = np.searchsorted(self.classes_, other.classes_)
             spread = [statistics.spread(places, len(self.classes_)) for statistics in theirs.statistics]
             self._model = own.with_statistics([a + b for a, b in zip(own.statistics, spread, strict=True)])
+            if self._refined is not None:
+                theirs_too = other._refined if np.array_equal(self.classes_, other.classes_) else None
+                self._refined = None if theirs_too is None else self._refined.merged(theirs_too)
             self.n_rows_seen_ += other.n_rows_seen_
         return self
 
@@ -348,15 +394,22 @@ class GPClassifier(StreamingClassifier):
         """
         check_is_fitted(self, "classes_")
         model = self._sparse("unlearn")
+        if self._refined is not None and self._refined.sites.reference is None:
+            raise InvalidArgumentError(
+                "unlearn of a refined model needs a fit without more rows after it, as later rows have sites that "
+                "cannot be made again. Fit again with refine=False: the matched model unlearns any row."
+            )
         with unchanged_on_error(self):
             X, y, sample_weight = self._check_rows(X, y, sample_weight, first=False)
             index = self._index_of_learnt(y)
             weight = None if sample_weight is None else torch.from_numpy(sample_weight)
-            rows = torch.from_numpy(self._scaling(X))
-            own = model.statistics_of(rows, torch.from_numpy(index), weight, len(self.classes_))
+            rows, labels = torch.from_numpy(self._scaling(X)), torch.from_numpy(index)
+            own = model.statistics_of(rows, labels, weight, len(self.classes_))
             self._model = model.with_statistics(
                 [without_rows(all_rows, some) for all_rows, some in zip(model.statistics, own, strict=True)]
             )
+            if self._refined is not None:
+                self._refined = self._refined.without_rows(rows, labels, weight)
             self.n_rows_seen_ = max(0, self.n_rows_seen_ - len(X))
         return self
 
@@ -366,6 +419,7 @@ class GPClassifier(StreamingClassifier):
         model = self._sparse("blank_copy")
         twin = copy.copy(self)
         twin._model = SparseModel(model.features, len(self.classes_))
+        twin._refined = None if self._refined is None else self._refined.blank()
         twin.n_rows_seen_ = 0
         return twin
 
@@ -378,6 +432,7 @@ class GPClassifier(StreamingClassifier):
         check_is_fitted(self, "classes_")
         assert self._model is not None
         choice, model = pack_choice(self._choice), pack_model(self._model)
+        refined = pack_refined_gp(self._refined, is_sparse=isinstance(self._model, SparseModel))
         config = {
             "params": _packed_params(self.get_params(deep=False)),
             "params_of_fit": _packed_params(self._params_of_fit),
@@ -389,9 +444,10 @@ class GPClassifier(StreamingClassifier):
             "scaling_is_clamped": self._scaling.is_clamped,
             "choice": choice.config,
             "model": model.config,
+            "refined": refined.config,
         }
-        scaling = {name: torch.from_numpy(getattr(self._scaling, name)) for name in ("knots", "values")}
-        return config, choice.tensors | model.tensors | {f"scaling.{name}": part for name, part in scaling.items()}
+        scaling = {f"scaling.{name}": torch.from_numpy(getattr(self._scaling, name)) for name in ("knots", "values")}
+        return config, choice.tensors | model.tensors | refined.tensors | scaling
 
     @classmethod
     def load(cls: type[_Model], path: str | os.PathLike[str], kernel: Kernel | None = None) -> _Model:
@@ -436,7 +492,7 @@ class GPClassifier(StreamingClassifier):
         of_fit.n_features_in_ = self.n_features_in_
         of_fit._begin(self.n_features_in_)
         self._given, self._params_of_fit = of_fit._given, of_fit._params_of_fit
-        self._model = self._prediction = None
+        self._model = self._prediction = self._refined = None
         self._admit(classes)
         self._scaling = unpack_scaling(config, tensors)
         choice = unpack_choice(config, tensors, len(classes))
@@ -452,6 +508,9 @@ class GPClassifier(StreamingClassifier):
             n_classes=len(classes),
             n_latents=likelihood.n_latents,
             n_features=self.n_features_in_,
+        )
+        self._refined = unpack_refined_gp(
+            config, tensors, self._model, self._given.label, choice, n_classes=len(classes)
         )
         self.n_rows_seen_ = whole(config["n_rows_seen"], "the number of rows")
         self.objective_value_ = float(config["objective_value"])
@@ -477,12 +536,17 @@ class GPClassifier(StreamingClassifier):
     @property
     def temperature_(self) -> float:
         check_is_fitted(self, "classes_")
-        return self._choice.temperature
+        return self._in_use().temperature
 
     @property
     def score_(self) -> float | None:
         check_is_fitted(self, "classes_")
-        return self._choice.score
+        return self._in_use().score
+
+    @property
+    def refined_(self) -> bool:
+        check_is_fitted(self, "classes_")
+        return self._refined is not None
 
     @property
     def likelihood_(self) -> ClassLikelihood:
@@ -522,7 +586,7 @@ class GPClassifier(StreamingClassifier):
 
     def _begin(self, n_features: int) -> None:
         self._given, self._params_of_fit = checked_parameters(self), self.get_params(deep=False)
-        self._model = self._prediction = None
+        self._model = self._prediction = self._refined = None
         self.n_rows_seen_ = 0
 
     def _make_room(self, places: Indices, classes: NDArray) -> None:
@@ -542,6 +606,7 @@ class GPClassifier(StreamingClassifier):
                 "Declare them in the first call, partial_fit(classes=[...]), or learn one number: alpha_eps='auto'."
             )
         self._model = model.with_statistics([own.spread(places, len(classes)) for own in model.statistics])
+        self._refined = None  # sites say nothing about a class that was not known
 
     def _learn(self, X: Floats, labels: Indices, sample_weight: Floats | None) -> None:
         first = self._model is None
@@ -558,8 +623,10 @@ class GPClassifier(StreamingClassifier):
         else:
             model = self._sparse("partial_fit").copy()
             weight = None if sample_weight is None else torch.from_numpy(sample_weight.copy())
-            model.learn(torch.from_numpy(self._scaling(X)), torch.from_numpy(labels), weight)
-            self._model = model
+            rows, own = torch.from_numpy(self._scaling(X)), torch.from_numpy(labels)
+            refined = None if self._refined is None else self._refined.with_rows(rows, own, weight)
+            model.learn(rows, own, weight)
+            self._model, self._refined = model, refined
         self.n_rows_seen_ += len(X)
         if first:
             self._current()  # so that predictions do not change the attributes of the estimator
@@ -575,6 +642,8 @@ class GPClassifier(StreamingClassifier):
                 f"{owner} needs rows of at least two classes to learn hyperparameters from; got only the class "
                 f"{self.classes_[distinct.labels[0]] if len(distinct.labels) else None!s}."
             )
+        if given.n_inducing is None:
+            self._check_memory(len(distinct.features))
         self._scaling = fit_scaling(distinct.features, distinct.weight, given.scaling)
         rows = SortedRows.of(
             torch.from_numpy(self._scaling(distinct.features)),
@@ -587,6 +656,36 @@ class GPClassifier(StreamingClassifier):
         self._model, self._choice, self.search_, objective = fit_model(given, rows, self.kernel, owner=owner)
         self.objective_ = str(objective)
         self.objective_value_ = sum(report.value for report in self.search_)
+        self._refined = self._refinement_of(rows)
+
+    def _check_memory(self, n_rows: int) -> None:
+        """Refuse an exact model that would not fit in memory."""
+        given, memory = self._given, installed_memory()
+        limit = given.max_memory_gib
+        if limit is None:
+            limit = math.inf if memory is None else memory / 2**30
+        is_per_class = given.label.alpha_per_class or (given.label.alpha_eps is not None and given.label.alpha_eps.ndim)
+        n_latents = len(self.classes_) if given.shared_kernel else 1
+        needed = exact_gibibytes(n_rows, n_latents, shared=not is_per_class)
+        if needed > limit:
+            has = "" if memory is None else f" This machine has {memory / 2**30:.1f} GiB."
+            raise InvalidArgumentError(
+                f"An exact {type(self).__name__} of {n_rows} distinct rows needs about {needed:.1f} GiB of memory, "
+                f"more than the {limit:.1f} GiB that it may use.{has} Give n_inducing=200, a model of fixed size, or "
+                "insist with max_memory_gib=float('inf')."
+            )
+
+    @torch.no_grad()
+    def _refinement_of(self, rows: SortedRows) -> RefinedGP | None:
+        """Return the refined model where it is asked for, or where it is allowed and better."""
+        given = self._given
+        is_asked = bool(given.refine)
+        if not (is_asked or given.may_refine):
+            return None
+        assert self._model is not None
+        passes = given.refine or AUTO_PASSES
+        n_scored = min(given.sample_size, len(rows.labels))
+        return refined_gp(self._model, rows, n_scored, self._choice, given.label, passes, must=is_asked)
 
     def _probs(self, X: Floats) -> Floats:
         mean, variance = self._latent(X)
@@ -594,18 +693,25 @@ class GPClassifier(StreamingClassifier):
 
     def _latent(self, X: Floats) -> Latents:
         mean, variance = self._current().posterior(torch.from_numpy(self._scaling(X)))
-        return mean / self._choice.temperature, variance / self._choice.temperature**2
+        temperature = self._in_use().temperature
+        return mean / temperature, variance / temperature**2
 
     def _current(self) -> _Prediction:
         assert self._model is not None
-        if self._prediction is None or self._prediction.model is not self._model:
+        model, refined, now = self._model, self._refined, self._prediction
+        if now is None or now.model is not model or now.refined is not refined:
             likelihood, table = make_table(self._given.label, len(self.classes_), self._choice)
-            self._prediction = _Prediction(self._model, likelihood, self._model.posterior(table))
-        return self._prediction
+            posterior = model.posterior(table) if refined is None else refined.posterior()
+            self._prediction = now = _Prediction(model, refined, likelihood, posterior)
+        return now
+
+    def _in_use(self) -> Choice:
+        """Return the choice of the model in use: refined or matched."""
+        return self._choice if self._refined is None else self._refined.choice
 
     def _origin(self) -> tuple[object, ...]:
         """Return the objects that stay the same for as long as the model learns nothing but rows."""
-        return self._choice, self.classes_, self._sparse("weight_space").features[0]
+        return self._in_use(), self.classes_, self._sparse("weight_space").features[0]
 
     def _sparse(self, what: str) -> SparseModel:
         if not isinstance(self._model, SparseModel):

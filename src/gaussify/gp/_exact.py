@@ -24,7 +24,27 @@ from gaussify._numerics import stable_cholesky
 from gaussify.likelihoods import LatentVariances, PseudoTargets
 
 _ELEMENTS = 1 << 22  # of a temporary matrix
+_MATRICES, _MATRICES_OF_LATENT = 25, 13  # of n² numbers at the peak, as measured; the second for SeparateSolver
 _LEAST_RATIO = 1e-8  # below this ratio of two variances, their difference has lost the digits of the smaller one
+
+
+def exact_gibibytes(n_rows: int, n_latents: int, *, shared: bool) -> float:
+    """Return about the memory that the search of an exact model needs at its peak.
+
+    Parameters
+    ----------
+    n_rows, n_latents : int
+        Number of distinct rows, and of latents that are learnt together.
+    shared : bool
+        Whether one factorisation serves all latents, see ``solver``.
+
+    Examples
+    --------
+    >>> round(exact_gibibytes(10_000, 10, shared=True), 1)
+    18.6
+    """
+    n_matrices = _MATRICES if shared else max(_MATRICES, _MATRICES_OF_LATENT * n_latents)
+    return 8.0 * n_matrices * n_rows**2 / 2**30
 
 
 class ExactEvidence(NamedTuple):

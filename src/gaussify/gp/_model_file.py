@@ -7,11 +7,14 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from gaussify._calibration import Choice, LabelParameters
 from gaussify._estimators import Packed, expect, expect_numbers, unpack_statistics
 from gaussify.gp._kernels import kernel_form
 from gaussify.gp._models import ExactModel, InducingFeatures, LatentModel, SparseModel
+from gaussify.gp._refinement import RefinedGP, options_of
 from gaussify.gp._rows import SortedRows
 from gaussify.gp._scaling import Scaling
+from gaussify.linear._model_file import pack_refined, unpack_refined
 
 
 def unpack_scaling(config: dict[str, Any], tensors: dict[str, Tensor]) -> Scaling:
@@ -96,6 +99,44 @@ def unpack_model(
     expect(labels.shape == (len(rows),) and labels.dtype == torch.int64, "rows have labels")
     expect(bool(((labels >= 0) & (labels < n_classes)).all()), "labels are known")
     return _checked(ExactModel(kernels, SortedRows.of(rows, labels, weight, n_classes=n_classes)), tensors)
+
+
+def pack_refined_gp(refined: RefinedGP | None, *, is_sparse: bool) -> Packed:
+    """Return what a file holds of a refined model: the sum of its sites, the choice, and points of an exact model."""
+    if refined is None:
+        return Packed(None, {})
+    sites = refined.sites if is_sparse else refined.sites._replace(reference=None)  # only sparse models unlearn
+    packed = pack_refined(sites)
+    points = {} if is_sparse else {f"refined.points{i}": own.points for i, own in enumerate(refined.features)}
+    return Packed(packed.config, packed.tensors | points)
+
+
+def unpack_refined_gp(
+    config: dict[str, Any],
+    tensors: dict[str, Tensor],
+    model: LatentModel,
+    label: LabelParameters,
+    matched: Choice,
+    *,
+    n_classes: int,
+) -> RefinedGP | None:
+    """Return the refined model of a matched one; files of versions without refinement hold none."""
+    if config.get("refined") is None:
+        return None
+    if isinstance(model, SparseModel):
+        features = model.features
+    else:
+        features = []
+        for i, kernel in enumerate(model.kernels):
+            points = tensors[f"refined.points{i}"]
+            expect_numbers(points, (len(points), int(config["n_features"])), "points of the refined model")
+            features.append(InducingFeatures.of(kernel, points))
+    options = options_of(features, label, n_classes, matched)
+    sites = unpack_refined(config, tensors, n_classes, len(options.of_features))
+    assert sites is not None
+    n_latents = label.likelihood(n_classes, matched.method, matched.alpha_eps).n_latents
+    expect(len(sites.total.natural.linear) == n_latents, "there is a site for each latent")
+    return RefinedGP(features, sites, options)
 
 
 def _checked(model: LatentModel, tensors: dict[str, Tensor]) -> LatentModel:

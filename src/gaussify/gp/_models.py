@@ -231,10 +231,20 @@ class SparseModel(LatentModel):
 
 
 class SparsePosterior(LatentPosterior):
-    """The posterior of the weights of inducing features, with what gives the features of other rows."""
+    """The posterior of the weights of inducing features, with what gives the features of other rows.
 
-    def __init__(self, features: Sequence[InducingFeatures], posteriors: Sequence[GaussianPosterior]) -> None:
-        self._features, self._posteriors = features, posteriors
+    Parameters
+    ----------
+    features, posteriors
+        Features of each kernel, and the posterior of their weights.
+    scale : float
+        Factor of the kernels.
+    """
+
+    def __init__(
+        self, features: Sequence[InducingFeatures], posteriors: Sequence[GaussianPosterior], scale: float = 1.0
+    ) -> None:
+        self._features, self._posteriors, self._scale = features, posteriors, scale
         self._n_columns = len(features[0].points) + 1
 
     def _few(self, rows: Float[Tensor, "n d"]) -> Latents:
@@ -242,7 +252,7 @@ class SparsePosterior(LatentPosterior):
         for features, posterior in zip(self._features, self._posteriors, strict=True):
             phi, left = features(rows)
             mean, variance = latent(posterior, phi)
-            parts.append((mean, variance + left[:, None]))
+            parts.append((mean, variance + self._scale * left[:, None]))
         return _side_by_side(parts)
 
 

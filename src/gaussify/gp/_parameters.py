@@ -21,6 +21,8 @@ from gaussify._validation import as_floats, check_count, check_option
 from gaussify.exceptions import InvalidArgumentError
 from gaussify.gp._inducing import InducingInit
 from gaussify.gp._scaling import ScalingKind
+from gaussify.likelihoods import LikelihoodMethod
+from gaussify.linear._parameters import checked_refine
 
 
 class Objective(StrEnum):
@@ -65,6 +67,17 @@ class GPParameters(NamedTuple):
     """Number of draws of the latents for expectations; None is quadrature."""
     seed: int
     verbose: Verbosity
+    refine: int | None
+    """Largest number of passes of refinement, 0 for none, or None for "auto"."""
+    max_memory_gib: float | None
+    """Gibibytes that an exact model may need; None is what the machine has."""
+
+    @property
+    def may_refine(self) -> bool:
+        """True if ``refine="auto"`` may choose the refined model: nothing that shapes matched labels was given."""
+        label = self.label
+        is_default = label.alpha_eps is None and label.method in (None, LikelihoodMethod.VARIATIONAL)
+        return self.refine is None and is_default
 
 
 class ParameterReader:
@@ -173,7 +186,21 @@ def checked_parameters(estimator: BaseEstimator) -> GPParameters:
         _n_samples(estimator),
         read.seed(),
         read.verbosity(),
+        checked_refine(estimator),
+        _max_memory(estimator),
     )
+
+
+def _max_memory(estimator: BaseEstimator) -> float | None:
+    value = estimator.max_memory_gib
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) > 0.0:
+        raise InvalidArgumentError(
+            f"The 'max_memory_gib' parameter of {type(estimator).__name__} must be None or a positive number, such as "
+            f"float('inf'); got {value!r}."
+        )
+    return float(value)
 
 
 def _n_samples(estimator: BaseEstimator) -> int | None:

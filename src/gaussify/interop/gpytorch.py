@@ -476,7 +476,8 @@ def _matched(classifier: GPClassifier) -> _Matched:
             f"n_inducing={classifier.n_inducing}, shared_kernel={classifier.shared_kernel}. Fit GPClassifier("
             "n_inducing=..., shared_kernel=True) with as many inducing points as the variational model has."
         )
-    fitted, temperature = classifier.fitted_, classifier.temperature_
+    fitted = classifier.fitted_
+    temperature = fitted.temperature  # of the matched model, also where a refined one is in use
     return _Matched(
         fitted.kernel,
         temperature,

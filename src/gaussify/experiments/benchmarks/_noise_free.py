@@ -52,7 +52,7 @@ def contenders(n_features: int, n_inducing: int) -> dict[str, Callable[[], Any] 
     for name, options in (("", {}), (", sparse", {"n_inducing": n_inducing})):
         if can_refine:
             made[f"gaussify, matched{name}"] = partial(make, refine=False, **options)
-            made[f"gaussify, auto{name}"] = partial(make, **options)
+            made[f"gaussify, auto{name}"] = partial(make, refine="auto", **options)
         else:
             made[f"gaussify, matched{name}"] = partial(make, **options)
     kernel = 1.0 * RBF(np.sqrt(n_features), (1e-2, 1e3))
