@@ -73,6 +73,7 @@ bench: $(STAMP)  ## speed and accuracy against the alternatives, as ratios in on
 	$(BIN)/gaussify reproduce refine-speed --preset laptop --out results --fresh
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps $(PEERS)  # without a torchvision that may not fit
 	$(BIN)/gaussify reproduce last-layer --preset laptop --out results --fresh
+	$(BIN)/gaussify reproduce active-reviews --preset laptop --out results --fresh  # reads GAUSSIFY_DATA
 	$(BIN)/gaussify reproduce active-speed --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, as the next
 	$(BIN)/gaussify reproduce gp-speed --preset laptop --out results --fresh  # reads GAUSSIFY_DATA, for drive; about 40 minutes
 

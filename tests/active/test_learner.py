@@ -644,14 +644,17 @@ def test_single_first_rows_keep_away_from_each_other_whatever_is_constant(estima
     assert np.mean(hits) > 4.5
 
 
+@pytest.mark.parametrize("params", [{}, FIXED], ids=["refined", "matched"])
 @pytest.mark.parametrize("acquisition", ["random", "thompson"])
-def test_what_is_drawn_after_loading_is_what_would_have_been_drawn(acquisition, tmp_path, wine):
+def test_what_is_drawn_after_loading_is_what_would_have_been_drawn(acquisition, params, tmp_path, wine):
     X, y = wine
-    learner = run(ActiveLearner(BayesianLogisticRegression(), X, acquisition), y, 12)
+    learner = run(ActiveLearner(BayesianLogisticRegression(**params), X, acquisition), y, 12)
     learner.skip(learner.query())
     learner.save(tmp_path / "learner")
-    again = ActiveLearner.load(tmp_path / "learner", BayesianLogisticRegression(), X)
+    again = ActiveLearner.load(tmp_path / "learner", BayesianLogisticRegression(**params), X)
     assert again.n_open == learner.n_open
+    if acquisition == "thompson":
+        np.testing.assert_allclose(again.scores(), learner.scores(), atol=1e-8)
     assert again.query(3).tolist() == learner.query(3).tolist()
 
 
@@ -696,3 +699,118 @@ def test_decisions_for_one_class_alone_have_not_settled():
     learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1])
     run(learner, np.zeros(200, dtype=int), 10)
     assert not learner.has_converged()
+
+
+def blobs(n=300, d=40, seed=0):
+    """Return two classes that the rows nearly separate, with few rows for each feature."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, (X[:, 0] + 0.5 * rng.normal(size=n) > 0.0).astype(int)
+
+
+def test_a_linear_model_is_refined_whenever_labels_have_grown_by_a_quarter():
+    X, y = blobs()
+    learner = ActiveLearner(BayesianLogisticRegression(), X)
+    learner.teach(np.arange(20), y[:20])
+    sizes = []
+    for row in range(20, 120):
+        learner.teach([row], y[[row]])
+        assert learner.estimator_.refined_
+        if learner._model.n_fitted not in sizes:
+            sizes.append(learner._model.n_fitted)
+    assert sizes == [20, 25, 32, 40, 50, 63, 79, 99]
+
+
+def test_a_refined_learner_has_the_posterior_of_a_fit_to_the_same_rows():
+    X, y = blobs()
+    params = {"prior_variance": 0.3, "temperature": 1.0, "refine": 50}
+    learner = ActiveLearner(BayesianLogisticRegression(**params), X, classes=[0, 1])
+    learner.teach(np.arange(20), y[:20])
+    run(learner, y, 8, 3)
+    assert learner._model.n_fitted == 44
+    rows = learner.labelled_
+    anew = BayesianLogisticRegression(**params).fit(X[rows], y[rows])
+    np.testing.assert_allclose(learner.estimator_.predict_proba(X), anew.predict_proba(X), atol=2e-3)
+
+
+def test_labels_get_sites_of_their_own_between_refinements():
+    X, y = blobs()
+    learner = ActiveLearner(BayesianLogisticRegression(), X[:200])
+    test = learner.track(X[200:])
+    learner.teach(np.arange(80), y[:80])
+    test.predict_proba()
+    one_by_one = []
+    for row in range(80, 95):
+        learner.teach([row], y[[row]])
+        one_by_one.append(learner.estimator_.predict_proba(X[200:]))
+    stages = list(test.staged_predict_proba())
+    np.testing.assert_allclose(stages, one_by_one, atol=1e-8)
+    together = ActiveLearner(BayesianLogisticRegression(), X[:200])
+    together.teach(np.arange(80), y[:80]).teach(np.arange(80, 95), y[80:95])
+    np.testing.assert_allclose(together.estimator_.predict_proba(X[200:]), one_by_one[-1], atol=1e-8)
+
+
+def test_a_linear_model_without_refinement_learns_matched_labels():
+    X, y = blobs()
+    learner = run(ActiveLearner(BayesianLogisticRegression(refine=False), X, classes=[0, 1]), y, 30)
+    assert not learner.estimator_.refined_
+    rows = learner.labelled_
+    anew = BayesianLogisticRegression(refine=False).fit(X[rows], y[rows])
+    np.testing.assert_allclose(learner.estimator_.tune().predict_proba(X), anew.predict_proba(X), atol=1e-8)
+
+
+@pytest.mark.parametrize("refine", ["auto", 20])
+def test_a_refined_model_is_refined_at_once_with_a_new_class(refine, wine):
+    X, y = wine
+    order = np.argsort(y, kind="stable")
+    learner = ActiveLearner(BayesianLogisticRegression(refine=refine), X[order])
+    learner.teach(np.arange(50, 70), y[order][50:70])
+    learner.teach([150], [2])
+    assert learner._model.n_fitted == 21
+    assert learner.estimator_.refined_
+    assert learner.estimator_.predict(X[order][150:151]) == 2
+
+
+def test_a_refined_model_that_came_fitted_keeps_its_choice():
+    X, y = blobs()
+    model = BayesianLogisticRegression(refine=20).fit(X[:60], y[:60])
+    learner = run(ActiveLearner(model, X[60:]), y[60:], 40)
+    assert learner.estimator_.refined_
+    np.testing.assert_array_equal(learner.estimator_.prior_variance_, model.prior_variance_)
+
+
+@pytest.mark.parametrize("refine", ["auto", False])
+def test_prior_variances_stay_moderate_with_fewer_rows_than_features(refine):
+    X, y = blobs(d=200)
+    y = (X[:, 0] > 0.0).astype(int)
+    learner = ActiveLearner(BayesianLogisticRegression(refine=refine), X)
+    learner.teach(np.arange(20), y[:20])
+    for _ in range(8):
+        run(learner, y, 1, 10)
+        assert learner.estimator_.prior_variance_.max() < 100.0
+
+
+def test_an_error_leaves_a_refined_model_as_it_was(monkeypatch):
+    X, y = blobs()
+    learner = ActiveLearner(BayesianLogisticRegression(), X)
+    learner.teach(np.arange(40), y[:40])
+    before = learner.estimator_.predict_proba(X)
+
+    def fail(*_):
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr(BayesianLogisticRegression, "refine_again", fail)
+    with pytest.raises(RuntimeError, match="not today"):
+        learner.teach(np.arange(40, 60), y[40:60])
+    assert len(learner.labelled_) == learner.estimator_.n_rows_seen_ == 40
+    np.testing.assert_allclose(learner.estimator_.predict_proba(X), before, atol=1e-9)
+
+
+def test_a_batch_is_diverse_among_the_rows_of_the_largest_scores():
+    X, y = binary(300, 3)
+    learner = ActiveLearner(BayesianLogisticRegression(**FIXED), X, classes=[0, 1])
+    learner.teach(np.arange(30), y[:30])
+    ranks = np.argsort(np.argsort(-learner.scores()))
+    batch = learner.query(15)
+    assert ranks[batch].max() < 30
+    assert ranks[batch].max() > 15

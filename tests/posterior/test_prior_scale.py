@@ -146,3 +146,25 @@ def test_free_noise_of_some_latents_is_their_own():
     found = best_prior_scale(statistics, table, SHAPE, free, chosen, free_noise=True)
     some = PseudoTargets(table.mean[:, chosen], table.variance[:, chosen])
     assert found == pytest.approx(best_prior_scale(statistics, some, SHAPE, free, free_noise=True), rel=1e-10)
+
+
+def test_a_prior_of_the_scale_counts_and_limits_hold():
+    features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).double()
+    statistics = ClassStatistics.from_rows(features, [0, 1, 1])
+    table, free, shape = SoftmaxLikelihood(2).target_table(), torch.tensor([True, True]), torch.ones(2).double()
+    grid = np.geomspace(1e-4, 1e4, 4001)
+    natural = natural_parameters(statistics, table)
+
+    def log_posterior(scale):
+        prior = GaussianPrior.centred(scale * shape, n_latents=2)
+        return float(log_evidence(prior, natural).sum()) - 0.5 * (np.log(scale / 0.5) / 0.7) ** 2
+
+    best = max(grid, key=log_posterior)
+    found = best_prior_scale(statistics, table, shape, free, centre=0.5, spread=0.7)
+    assert found.scale == pytest.approx(best, rel=5e-3)
+    assert found.log_evidence == pytest.approx(log_posterior(found.scale))
+    without = best_prior_scale(statistics, table, shape, free).scale
+    assert abs(np.log(without / best)) > 0.1
+    for within in ((1e-3, 0.5 * best), (2.0 * best, 1e3)):
+        nearest = best_prior_scale(statistics, table, shape, free, centre=0.5, spread=0.7, within=within)
+        assert nearest.scale == pytest.approx(min(within, key=lambda limit: abs(np.log(limit / best))))

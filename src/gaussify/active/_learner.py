@@ -42,6 +42,7 @@ _PROB_SCORES = {  # that need class probabilities alone
 }
 _OPTIONS = ("acquisition", "diverse", "n_draws", "random_state")
 _MODEL = "model."  # prefix, in files, of the names of the estimator's tensors
+_CANDIDATES, _FEWEST_CANDIDATES = 2, 20  # for each row of a batch, and in all: rows among which it is made diverse
 _N_TARGETS = 100  # target rows drawn from the pool if none are given
 _Learner = TypeVar("_Learner", bound="ActiveLearner")
 
@@ -51,10 +52,14 @@ class ActiveLearner:
 
     ``query`` returns the rows whose labels would be most useful; ``teach`` learns their labels. For
     :class:`~gaussify.BayesianLogisticRegression` and a sparse :class:`~gaussify.GPClassifier`, each label updates the
-    mean and variance of every latent of the pool in closed form. It costs d² for the weights and n d for n rows. Both
-    estimators choose hyperparameters again when the number of labels has doubled; a linear model whose hyperparameters
-    are given and a Gaussian process that was already fitted keep theirs. Any other scikit-learn classifier with
-    ``predict_proba`` is fitted again with all labels.
+    mean and variance of every latent of the pool in closed form. It costs d² for the weights and n d for n rows. Any
+    other scikit-learn classifier with ``predict_proba`` is fitted again with all labels.
+
+    Labels that were chosen near the boundary of the classes mislead least squares. So a linear model that may be
+    refined (see its parameter ``refine``) is refined again, with all labels, whenever their number has grown by a
+    quarter; in between, each label gets a site of its own. The temperature is then 1 unless it is given. With
+    ``refine=False``, and for a sparse Gaussian process, hyperparameters are chosen again when the number of labels has
+    doubled. An estimator that was already fitted, or whose hyperparameters are given, keeps them.
 
     Parameters
     ----------
@@ -76,8 +81,8 @@ class ActiveLearner:
     X_target : array-like of shape (m, d), optional
         Rows whose predictions matter, for ``"epig"``; 100 rows of the pool by default.
     diverse : bool
-        Whether to avoid near-duplicates among the rows of a query, see :func:`~gaussify.active.greedy`. It applies to
-        gaussify's estimators.
+        Whether to avoid near-duplicates among the rows of a query, see :func:`~gaussify.active.greedy`. They are chosen
+        among twice as many rows of the largest scores, or 20. It applies to gaussify's estimators.
     n_draws : int
         Number of draws from the posterior, for ``"epig"``.
     random_state : int
@@ -467,7 +472,16 @@ class ActiveLearner:
             )
         for row in self._pending[len(explained.rows) :]:
             explained.add(row)
-        return greedy_beyond(explained, self.scores(), n)
+        return greedy_beyond(explained, self._best(self.scores(), n), n)
+
+    def _best(self, scores: Floats, n: int) -> Floats:
+        """Return the scores, with -inf for all but the best rows: those that differ most are often mere outliers."""
+        n_wanted = n + len(self._pending)
+        n_kept = max(_FEWEST_CANDIDATES, _CANDIDATES * n_wanted) - len(self._pending)
+        if n_kept >= self.n_open:
+            return scores
+        least = np.partition(scores, -n_kept)[-n_kept]
+        return np.where(scores >= least, scores, -np.inf)
 
     def _spread(self, n: int, rng: np.random.Generator) -> list[int]:
         """Return rows that are spread over the pool, until the model can predict."""

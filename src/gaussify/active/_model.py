@@ -18,12 +18,15 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gaussify._estimators import Floats, WeightSpace, expect
+from gaussify._estimators import Floats, WeightSpace, expect, unchanged_on_error
 from gaussify.exceptions import NumericalError
 from gaussify.likelihoods import PredictiveMethod
-from gaussify.posterior import CarriedLatents, Observation, sample
+from gaussify.posterior import CarriedLatents, GaussianPosterior, Observation, sample
 
 _MOST_UPDATES = 10_000  # then compute again from the estimator, to clear rounding errors
+_GROWTH = 0.25  # of the rows, after which a linear model is refined again
+_FEATURES_PER_ROW = 16  # at least a row for so many features must be new, as many features make refinement expensive
+_AT_ONCE = 8  # rows that a refined model learns one by one, each with a site of its own
 _FEW = 0.25  # rows per feature: up to this many, updates one by one cost less than computing again
 _ELEMENTS = 1 << 22  # of draws, or of observations to apply, at a time
 
@@ -176,7 +179,9 @@ class GaussianRows(WatchedRows):
         The part of a latent that features do not explain is integrated out.
         """
         space, carried = self._weights.space, self.carried
-        weights = sample(space.posterior.tensors, n_draws, torch.Generator().manual_seed(seed))  # (s, l, e)
+        mean, root = space.posterior.tensors
+        posterior = GaussianPosterior(mean, _triangular(root))
+        weights = sample(posterior, n_draws, torch.Generator().manual_seed(seed))  # (s, l, e)
         latents = torch.einsum("ne,sle->snl", torch.from_numpy(carried.features[rows]), weights)
         unexplained = torch.from_numpy(carried.unexplained[rows])[:, None].expand_as(latents)
         has_rest = bool((unexplained > 0.0).any())
@@ -214,7 +219,9 @@ class GaussianModel(Model):
     """A classifier that is linear in features: each label is one update in closed form.
 
     A Gaussian process must learn its kernel from rows. It is fitted as soon as there are two classes, and again
-    whenever the number of rows has doubled; one that was already fitted keeps its kernel.
+    whenever the number of rows has doubled; one that was already fitted keeps its kernel. A linear model that may be
+    refined is refined again, from all rows, whenever they have grown by a quarter; in between, a label gets its site
+    when it comes.
     """
 
     def __init__(self, estimator: Any, classes: NDArray | None) -> None:
@@ -223,10 +230,11 @@ class GaussianModel(Model):
         self.weights = FollowedWeights(copy.deepcopy(estimator) if self._came_fitted else clone(estimator))
         self._classes = classes
         self._learns_kernel = hasattr(estimator, "kernel")
+        self._refines = getattr(estimator, "refines_again", False)
         self.names: list[str] | None = None  # of columns
         self.X: Floats | None = None  # with y: all rows so far, for a model that may be fitted again
         self.y: NDArray | None = None
-        self.n_fitted = 0
+        self.n_fitted = 0  # rows that the last fit or refinement saw
         self._watched: list[GaussianRows] = []
 
     @property
@@ -264,10 +272,12 @@ class GaussianModel(Model):
         self.weights.forget()
 
     def learn(self, X: Floats, y: NDArray) -> None:
-        if self._learns_kernel and not self._came_fitted:
+        if (self._learns_kernel or self._refines) and not self._came_fitted:
             all_X = X if self.X is None else np.concatenate([self.X, X])
             all_y = y if self.y is None else np.concatenate([self.y, y])
-            if len(all_X) >= 2 * self.n_fitted and len(np.unique(all_y)) > 1:
+            if self._refines:
+                self._learn_and_refine(X, y, all_X, all_y)
+            elif len(all_X) >= 2 * self.n_fitted and len(np.unique(all_y)) > 1:
                 self.estimator = clone(self._blank).fit(self._named(all_X), all_y)
                 self.n_fitted = len(all_X)
             elif self.n_fitted:
@@ -280,6 +290,22 @@ class GaussianModel(Model):
         observations = self.weights.observe(X, y)
         for rows in self._watched:
             rows.follow(observations)
+
+    def _learn_and_refine(self, X: Floats, y: NDArray, all_X: Floats, all_y: NDArray) -> None:
+        estimator, n_features = self.estimator, X.shape[1]
+        with unchanged_on_error(estimator):
+            if is_fitted(estimator):
+                for start in range(0, len(X), _AT_ONCE):
+                    part = slice(start, start + _AT_ONCE)
+                    estimator.partial_fit(self._named(X[part]), y[part])
+            else:
+                estimator.partial_fit(self._named(X), y, classes=self._classes)
+            n_classes = len(np.unique(all_y))
+            n_due = self.n_fitted + max(_GROWTH * self.n_fitted, n_features / _FEATURES_PER_ROW)
+            is_due = len(all_X) >= n_due or n_classes > len(np.unique(all_y[: self.n_fitted]))
+            if n_classes > 1 and (is_due or not estimator.refined_):
+                estimator.refine_again(self._named(all_X), all_y)
+                self.n_fitted = len(all_X)
 
     def _named(self, X: Floats) -> Any:
         """Return rows in the form that the estimator expects."""
@@ -326,6 +352,17 @@ class RefittedModel(Model):
         if len(np.unique(labels)) > 1:
             self.estimator = clone(self._blank).fit(_joined(all_X), labels)
         self._X, self._y = all_X, all_y
+
+
+def _triangular(root: Float[Tensor, "l d d"]) -> Float[Tensor, "l d d"]:
+    """Return the lower triangular root of the same covariances, which does not depend on how they were computed.
+
+    So a draw depends on the posterior alone, and is the same after saving and loading.
+    """
+    if not bool(root.triu(1).any()):
+        return root
+    lower = torch.linalg.qr(root.flip(-1), mode="r").R.flip(-2, -1)
+    return lower * lower.diagonal(dim1=-2, dim2=-1).sign()[..., None]
 
 
 def _some_latents(carried: CarriedLatents, rows: NDArray | slice) -> tuple[Float[Tensor, "n l"], Float[Tensor, "n l"]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -31,6 +32,10 @@ from gaussify.posterior import (
     leave_one_out,
 )
 
+LOGIT_VARIANCE = 5.0  # of a row under the prior: the median of the prior of the prior variance
+PRIOR_SPREAD = 3.0  # standard deviation of its logarithm
+NARROWEST, WIDEST = 1e-6, 1e4  # limits of that prior variance
+SHAPE_LEAD = 3.0  # nats that a variance of its own for each feature must gain: units that differ gain more
 _FEW_LATENTS, _MOST_LATENTS = 4, 64  # latents over which the evidence is summed, to compare choices and in the end
 _ROWS_FOR_ALPHA = 300  # enough to compare methods and alpha_eps, which a temperature makes nearly equal anyway
 _INFORMATION_ROUNDS = 3
@@ -50,6 +55,11 @@ class Options:
     of_features: Bool[Tensor, " d"]
     """False for the intercept, to which the factor does not apply."""
     dispersion: float | None
+
+    @property
+    def prior_centre(self) -> float:
+        """Median, under its own prior, of the prior variance that standardised features have."""
+        return LOGIT_VARIANCE / max(1, int(self.of_features.sum()))
 
     @property
     def shifts(self) -> bool:
@@ -190,11 +200,12 @@ def _prior_variance(
         return options.prior_shapes[0]
     n_latents = table.mean.shape[1]
     latents = torch.linspace(0, n_latents - 1, min(n_latents, _FEW_LATENTS if rough else _MOST_LATENTS)).long()
+    prior: dict[str, Any] = {"centre": options.prior_centre, "spread": PRIOR_SPREAD, "within": (NARROWEST, WIDEST)}
     found = [
-        best_prior_scale(statistics, table, shape, options.of_features, latents, free_noise=free_noise)
+        best_prior_scale(statistics, table, shape, options.of_features, latents, free_noise=free_noise, **prior)
         for shape in options.prior_shapes
     ]
-    top = max(range(len(found)), key=lambda index: found[index].log_evidence)
+    top = max(range(len(found)), key=lambda index: found[index].log_evidence - index * SHAPE_LEAD)
     shape = options.prior_shapes[top]
     return torch.where(options.of_features, found[top].scale * shape, shape)
 
@@ -228,7 +239,7 @@ def mean_information(
 
 
 def prior_shapes(statistics: ClassStatistics, n_features: int) -> list[Float[Tensor, " f"]]:
-    """Return two prior variances: the same for every feature, and the inverse of each feature's own variance.
+    """Return two prior variances: the same for every feature, and then the inverse of each feature's own variance.
 
     The first is the inverse of the mean of those variances, so that a factor means the same for both in any units. If
     the statistics have more than ``n_features`` features, the last one is a constant.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gaussify._calibration import Choice, Criterion, LabelledRows, best_temperature, mean_nll
 from gaussify.likelihoods import ClassLikelihood
-from gaussify.linear._hyperparameters import Options
+from gaussify.linear._hyperparameters import NARROWEST, PRIOR_SPREAD, SHAPE_LEAD, WIDEST, Options
 from gaussify.posterior import (
     ClassStatistics,
     GaussianPosterior,
@@ -36,9 +36,8 @@ RefineOption = Literal["auto", False] | int
 AUTO_PASSES = 30  # at most, of refine="auto"
 _STEP = math.log(9.0)  # between prior variances that bracket the best
 _SECANTS = 2
-_NARROWEST, _WIDEST = 1e-6, 1e4  # prior variances of standardised features
+_FLAT = 0.1  # nats for a factor of e, for which a prior variance that was chosen before is not chosen again
 _LEAST_START, _MOST_START = 1e-2, 1e2  # where the search begins: the evidence of matched labels can be at a far end
-_PRIOR_SPREAD = 3.0  # standard deviation of the logarithm of the prior variance, around one
 _FEW_ROWS, _FEW_PER_FEATURE = 4000, 10  # of more, every so many rows stand for all when prior variances are compared
 _LEAST_OF_CLASS = 100  # rows of a class, all of which are kept if there are no more
 _REFINEMENT = 8  # times more rows in each step from these to all
@@ -111,6 +110,8 @@ def refined_sites(
     options: Options,
     max_passes: int,
     report: Callable[[float], None] | None = None,
+    *,
+    before: RefinedSites | None = None,
 ) -> RefinedSites:
     """Return the refined sites of rows, with the prior variance of the largest bound and a temperature.
 
@@ -132,9 +133,14 @@ def refined_sites(
         Largest number of passes over the rows for one prior variance.
     report : callable, optional
         Function that is called with the share of the work done so far.
+    before : RefinedSites, optional
+        Sites of about the same rows, to start from instead.
     """
     likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
-    variance, start = _matched_sites(statistics, matched, likelihood, options)
+    if before is None:
+        variance, start = _matched_sites(statistics, matched, likelihood, options)
+    else:
+        variance, start = _of_nearest_shape(before.choice.prior_variance, options), before.total.natural
     step = max(1, len(rows.labels) // max(_FEW_ROWS, _FEW_PER_FEATURE * rows.features.shape[1]))
 
     def fit(step: int, prior_variance: Tensor, start: NaturalParameters) -> Refined:
@@ -143,7 +149,8 @@ def refined_sites(
         return refine(prior, some, likelihood, start, max_passes=max_passes, tolerance=1e-3, rough=True)
 
     if options.chooses_prior:
-        variance, start = _best_prior_variance(partial(fit, step), variance, start, options, report)
+        near = before is not None
+        variance, start = _best_prior_variance(partial(fit, step), variance, start, options, report, is_near=near)
     while step > 1:  # from some rows to all
         step = math.ceil(step / _REFINEMENT)
         start = fit(step, variance, start).natural if step > 1 else start
@@ -186,6 +193,8 @@ def _best_prior_variance(
     start: NaturalParameters,
     options: Options,
     report: Callable[[float], None] | None,
+    *,
+    is_near: bool = False,
 ) -> tuple[Tensor, NaturalParameters]:
     r"""Return the prior variance with the largest bound, and the sites of a fit near it.
 
@@ -194,8 +203,8 @@ def _best_prior_variance(
 
     .. math:: \tfrac12\sum_l\sum_j\left(\frac{m_{lj}^2 + S_{l,jj}}{p_j} - 1\right).
 
-    Its root is bracketed by steps of a factor of nine, and then found by two secants. A log-normal prior of the factor
-    keeps it finite where rows are separable.
+    Its root is bracketed by steps of a factor of nine, and then found by two secants, or if the start ``is_near``, by
+    a factor of three and one secant. A log-normal prior of the factor keeps it finite where rows are separable.
     """
     free = options.of_features
     scale_of = partial(prior_scale, options)
@@ -203,16 +212,28 @@ def _best_prior_variance(
     def slope(variance: Tensor, refined: Refined) -> float:
         mean, root = refined.posterior
         squares = (mean.square() + root.square().sum(-2))[:, free] / variance[free]
-        return 0.5 * float((squares - 1.0).sum()) - math.log(scale_of(variance)) / _PRIOR_SPREAD**2
+        return (
+            0.5 * float((squares - 1.0).sum()) - math.log(scale_of(variance) / options.prior_centre) / PRIOR_SPREAD**2
+        )
 
-    scale = scale_of(variance)
-    variance = torch.where(free, variance * (min(max(scale, _LEAST_START), _MOST_START) / scale), variance)
+    def evidence(variance: Tensor, refined: Refined) -> float:
+        """Return that of the sites as if they were observations, which is cheap."""
+        return float(
+            log_evidence(GaussianPrior.centred(variance, n_latents=len(refined.posterior.mean)), refined.natural).sum()
+        )
+
+    if not is_near:
+        scale = scale_of(variance)
+        variance = torch.where(free, variance * (min(max(scale, _LEAST_START), _MOST_START) / scale), variance)
     refined = fit(variance, start)
-    for shape in options.prior_shapes:
+    for index, shape in enumerate(options.prior_shapes):
         other = torch.where(free, shape * (scale_of(variance) / scale_of(shape)), variance)
         if not torch.allclose(other, variance, rtol=1e-3):
+            lead = SHAPE_LEAD if index else -SHAPE_LEAD
+            if is_near and evidence(other, refined) < evidence(variance, refined) + lead:
+                continue
             candidate = fit(other, refined.natural)
-            if candidate.bound > refined.bound:
+            if candidate.bound > refined.bound + lead:
                 variance, refined = other, candidate
     base, n_attempts = variance, 0
 
@@ -226,12 +247,14 @@ def _best_prior_variance(
         return to, slope(variance, refined)
 
     here = 0.0, slope(variance, refined)  # logarithm of the factor of the base, and slope
-    step = math.copysign(_STEP, here[1])
-    while _NARROWEST < scale_of(base) * math.exp(here[0] + step) < _WIDEST:
+    if is_near and abs(here[1]) < _FLAT:
+        return variance, refined.natural
+    step = math.copysign(_STEP / 2.0 if is_near else _STEP, here[1])
+    while NARROWEST < scale_of(base) * math.exp(here[0] + step) < WIDEST:
         there = attempt(here[0] + step)
         if there[1] * step <= 0.0:  # the slope has changed its sign
             low, high = sorted((here, there))
-            for _ in range(_SECANTS):
+            for _ in range(1 if is_near else _SECANTS):
                 share = low[1] / (low[1] - high[1])
                 between = attempt(low[0] + min(max(share, 0.1), 0.9) * (high[0] - low[0]))
                 low, high = (between, high) if between[1] > 0.0 else (low, between)
@@ -283,6 +306,16 @@ def prior_scale(options: Options, variance: Tensor) -> float:
     return (variance[free] / shape).log().mean().exp().item()
 
 
+def _of_nearest_shape(variance: Tensor, options: Options) -> Tensor:
+    """Return prior variances of the same scale that are a multiple of a prior shape; shapes change with the rows."""
+    if not options.chooses_prior:
+        return variance
+    free = options.of_features
+    ratios = [(variance / shape)[free].log() for shape in options.prior_shapes]
+    index = min(range(len(ratios)), key=lambda index: float(ratios[index].var(correction=0)))
+    return torch.where(free, options.prior_shapes[index] * ratios[index].mean().exp(), variance)
+
+
 def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choice, options: Options) -> RefinedSites:
     """Return the sites with another choice of prior variance and temperature, for rows that cannot be seen again.
 
@@ -294,12 +327,12 @@ def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choi
         variance = torch.where(options.of_features, sites.choice.prior_variance, options.prior_shapes[-1])
         factors = [math.exp(_STEP * k / 2.0) for k in range(-6, 7)]
         others = [torch.where(options.of_features, variance * factor, variance) for factor in factors]
-        candidates = [variance, *(c for c in others if _NARROWEST <= prior_scale(options, c) <= _WIDEST)]
+        candidates = [variance, *(c for c in others if NARROWEST <= prior_scale(options, c) <= WIDEST)]
 
         def evidence(variance: Tensor) -> float:
             prior = GaussianPrior.centred(variance, n_latents=n_latents)
-            log_scale = math.log(prior_scale(options, variance))
-            return float(log_evidence(prior, natural).sum()) - 0.5 * (log_scale / _PRIOR_SPREAD) ** 2
+            log_scale = math.log(prior_scale(options, variance) / options.prior_centre)
+            return float(log_evidence(prior, natural).sum()) - 0.5 * (log_scale / PRIOR_SPREAD) ** 2
 
         variance = max(candidates, key=evidence)
     else:

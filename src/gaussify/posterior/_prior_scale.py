@@ -1,5 +1,6 @@
 """The scale of the prior with the largest evidence, from class statistics alone."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +14,11 @@ from gaussify.likelihoods import PseudoTargets
 from gaussify.posterior._gaussian import NaturalParameters, latent_chunks, natural_parameters
 from gaussify.posterior._statistics import ClassStatistics
 
-_LOG_SCALES = np.linspace(np.log(1e-8), np.log(1e8), 129)
+_STEP = math.log(10.0) / 8.0  # of the grid of logarithms of scales
 
 
 class PriorScale(NamedTuple):
-    """The factor of prior variances with the largest evidence, and that evidence.
+    """The factor of prior variances with the largest evidence (times its prior, if it has one), and that evidence.
 
     Examples
     --------
@@ -37,6 +38,9 @@ def best_prior_scale(
     latents: Int[Tensor, " k"] | None = None,
     *,
     free_noise: bool = False,
+    centre: float = 1.0,
+    spread: float = math.inf,
+    within: tuple[float, float] = (1e-8, 1e8),
 ) -> PriorScale:
     r"""Return the factor :math:`\tau` of the ``free`` entries of the prior variances ``shape`` with most evidence.
 
@@ -48,8 +52,9 @@ def best_prior_scale(
     .. math:: \log Z(\tau) = \text{constant} + \tfrac12\sum_j\left[\frac{\tau z_j^2}{1 + \tau e_j} -
         \log(1 + \tau e_j)\right].
 
-    So after one decomposition, each :math:`\tau` costs d operations. The maximum is found on a fine grid from 1e-8 to
-    1e8, and refined as a root of the derivative.
+    So after one decomposition, each :math:`\tau` costs d operations. The maximum is found on a fine grid, and refined
+    as a root of the derivative. A log-normal prior of :math:`\tau` can be added: few rows, or rows that were
+    chosen, leave the evidence nearly flat.
 
     With ``free_noise``, all variances (of targets and prior) are also multiplied by :math:`\varphi`, whose best value
     is known for each :math:`\tau`. With N the total weight of observations and q their weighted sum of squares
@@ -70,6 +75,11 @@ def best_prior_scale(
         Indices of the latents whose evidence is summed; all by default.
     free_noise : bool
         If true, a common factor of all variances (those that are not free included) is chosen as well.
+    centre, spread : float
+        Median of a log-normal prior of :math:`\tau`, and the standard deviation of :math:`\log\tau`; infinite for no
+        prior.
+    within : pair of float
+        Smallest and largest factor.
 
     Examples
     --------
@@ -104,17 +114,21 @@ def best_prior_scale(
         te = scale[:, None] * e
         residual = left - (scale[:, None] * z2 / (1.0 + te)).sum(-1)
         factor = noise(scale)
-        return constant - 0.5 * (n_observations * np.log(factor) + residual / factor + np.log1p(te).sum(-1))
+        fit = constant - 0.5 * (n_observations * np.log(factor) + residual / factor + np.log1p(te).sum(-1))
+        return fit - 0.5 * ((log_scale - math.log(centre)) / spread) ** 2
 
     def slope(log_scale: float) -> float:
         scale = np.exp(log_scale)
         factor = float(noise(np.array([scale]))[0])
-        return float((scale * (z2 / factor / (1.0 + scale * e) ** 2 - e / (1.0 + scale * e))).sum())
+        fit = 0.5 * float((scale * (z2 / factor / (1.0 + scale * e) ** 2 - e / (1.0 + scale * e))).sum())
+        return fit - (log_scale - math.log(centre)) / spread**2
 
-    top = int(np.argmax(log_evidence(_LOG_SCALES)))
-    best = _LOG_SCALES[top]
-    if 0 < top < len(_LOG_SCALES) - 1:
-        low, high = _LOG_SCALES[top - 1], _LOG_SCALES[top + 1]
+    first, last = np.log(within)
+    log_scales = np.linspace(first, last, 1 + max(1, round((last - first) / _STEP)))
+    top = int(np.argmax(log_evidence(log_scales)))
+    best = log_scales[top]
+    if 0 < top < len(log_scales) - 1:
+        low, high = log_scales[top - 1], log_scales[top + 1]
         if slope(low) > 0.0 > slope(high):
             best = brentq(slope, low, high, xtol=1e-12, rtol=1e-14)
     return PriorScale(float(np.exp(best)), float(log_evidence(np.array([best]))[0]))

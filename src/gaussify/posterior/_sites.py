@@ -23,7 +23,7 @@ References
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -371,6 +371,11 @@ class _Problem:
     over: Map
     rough: bool
 
+    @cached_property
+    def has_known(self) -> bool:
+        """True if there are sites that stay as they are."""
+        return bool(self.known.precision.any())
+
     def variances(self, root: Float[Tensor, "l d d"]) -> list[Tensor]:
         """Return the latents' variances of each block."""
         posterior = GaussianPosterior(root.new_zeros(root.shape[:2]), root)
@@ -396,8 +401,10 @@ class _Problem:
     def bound(self, posterior: GaussianPosterior, expected: _Expectation) -> float:
         """Return the lower bound on the log-evidence; sites that are known count as labels."""
         mean, root = posterior
-        known = 0.5 * float(((root @ self.known.precision) * root).sum()) - self._known_log_density(mean)
-        return expected.value - kl_divergence(posterior, self.prior) - known
+        alone = expected.value - kl_divergence(posterior, self.prior)
+        if not self.has_known:
+            return alone
+        return alone - 0.5 * float(((root @ self.known.precision) * root).sum()) + self._known_log_density(mean)
 
     def pull(self, mean: Float[Tensor, "l d"]) -> Float[Tensor, "l d"]:
         """Return the gradient by the means of what does not depend on the rows: the prior and known sites."""
@@ -463,7 +470,7 @@ class _Problem:
 
         With known sites, or with features of each latent, there is no such freedom.
         """
-        if bool(self.known.precision.any()) or self.parts[0].features.ndim == 3:
+        if self.has_known or self.parts[0].features.ndim == 3:
             return mean
         return mean - (mean - self.prior.mean).mean(0)
 

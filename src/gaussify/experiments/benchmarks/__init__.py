@@ -4,6 +4,7 @@ Times are ratios within one run, since seconds depend on the machine. Begin with
 """
 
 from gaussify.experiments.benchmarks import (  # noqa: F401  (each registers its experiment)
+    _active_reviews,
     _active_speed,
     _digits,
     _digits_stream,
