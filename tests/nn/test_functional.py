@@ -830,3 +830,13 @@ def test_soft_binary_labels_that_repeat_are_matched_once_each():
     repeated = matched_binary_cross_entropy_with_logits(torch.zeros(400), labels, reduction="none")
     alone = [matched_binary_cross_entropy_with_logits(torch.zeros(()), label) for label in labels[:4]]
     torch.testing.assert_close(repeated[:4], torch.stack(alone))
+
+
+@pytest.mark.parametrize("alpha_eps", [1e-20, 1e-17])
+@pytest.mark.parametrize("method", ["variational", "laplace"])
+def test_binary_loss_does_not_overflow_for_tiny_alpha_eps(method, alpha_eps):
+    logits, labels = torch.tensor([0.5, -1.0, 2.0]), torch.tensor([1.0, 0.0, 0.0])
+    options = {"alpha_eps": alpha_eps, "method": method}
+    loss = matched_binary_cross_entropy_with_logits(logits, labels, **options)
+    expected = matched_binary_cross_entropy_with_logits(logits.double(), labels.double(), **options)
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=0.0)

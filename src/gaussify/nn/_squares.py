@@ -29,7 +29,7 @@ from gaussify.nn._gaussians import (
 )
 
 _CHUNK = 2**16  # a tensor of so many numbers stays in the processor's cache from one operation to the next
-_SQUARES = (1e-10, 1e10)  # for variances between these, squares of residuals do not overflow in float32
+SQUARES = (1e-10, 1e10)  # for variances between these, squares of residuals do not overflow in float32
 _LOG_2_PI = math.log(2.0 * math.pi)
 
 
@@ -104,7 +104,7 @@ def label_forms(
     other_mean, other_variance, own_mean, own_variance = gaussians
     unit, are_vectors = 1.0, gaussians.are_vectors
     # a common variance of the other classes becomes a factor of the sum, which saves a pass over all logits
-    if isinstance(other_variance, float) and _SQUARES[0] < other_variance < _SQUARES[1]:
+    if isinstance(other_variance, float) and SQUARES[0] < other_variance < SQUARES[1]:
         unit, other_variance, own_variance = other_variance, 1.0, own_variance / other_variance
     own_root, other_root = own_variance**-0.5, other_variance**-0.5
     own_mean, own_root, other_mean, other_root = kept(own_mean, own_root, other_mean, other_root, dtype=dtype)

@@ -39,6 +39,7 @@ from gaussify.nn._gaussians import (
     remembered,
 )
 from gaussify.nn._squares import (
+    SQUARES,
     Forms,
     KnownSlope,
     density_forms,
@@ -367,8 +368,9 @@ def _plain_binary_form(
     n_logits = 1 if divisor is None else shape.numel()
     if is_hard and chosen is not LikelihoodMethod.GAUSS:
         matched = BinaryGaussians.of(chosen, alpha_eps, beta_eps)
-        if matched.variance_0 == matched.variance_1:
-            mean_0, mean_1, variance = matched[0], matched[2], float(matched.variance_0)
+        variance = float(matched.variance_0)
+        if variance == matched.variance_1 and SQUARES[0] < variance < SQUARES[1]:  # beyond, squares could overflow
+            mean_0, mean_1 = float(matched.mean_0), float(matched.mean_1)
             means = partial(torch.add, *kept(mean_0, dtype=dtype), alpha=mean_1 - mean_0)
             return square_forms(means, variance, n_logits, divisor=divisor, dtype=dtype)
     gaussians = partial(_binary_gaussians, is_hard, chosen, alpha_eps, beta_eps, label_variance)
