@@ -27,9 +27,10 @@ for _ in range(400):
     optimiser.step()
 
 # %%
-# The network is not trained further. Only the posterior of the last layer's weights is learnt.
+# The network is not trained further. Only the posterior of the last layer's weights is learnt. Its prior is wide here:
+# what the rows don't say about a weight stays open, and shows far from the data.
 
-bayesian = LastLayer.of(network).fit(inputs, labels)
+bayesian = LastLayer.of(network, prior_variance=1000.0).fit(inputs, labels)
 
 axis_values = np.linspace(-4, 5, 181)
 plane = torch.as_tensor(np.stack(np.meshgrid(axis_values, axis_values - 0.5), -1).reshape(-1, 2)).float()

@@ -41,8 +41,11 @@ KINDS = {
     "separate": {"shared_kernel": False},
     "sparse, separate": {"n_inducing": 12, "shared_kernel": False},
 }
-every_kind = pytest.mark.parametrize("kind", KINDS)
-sparse_kinds = pytest.mark.parametrize("kind", ["sparse", "sparse, separate"])
+SLOW = ["separate", "sparse, separate"]  # a kernel for each class takes as many times longer
+every_kind = pytest.mark.parametrize(
+    "kind", ["exact", "sparse", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)]
+)
+sparse_kinds = pytest.mark.parametrize("kind", ["sparse", pytest.param("sparse, separate", marks=pytest.mark.slow)])
 
 
 def new(kind: str = "sparse", **params) -> GPClassifier:
@@ -143,6 +146,7 @@ def test_auto_refines_a_rule_without_noise():
     assert new(refine="auto").fit(X3, Y3).refined_
 
 
+@pytest.mark.slow
 def test_auto_is_the_better_of_both_by_the_same_folds(monkeypatch):
     found = []
     folds = refinement._Folds
@@ -164,6 +168,7 @@ def test_auto_keeps_to_the_matched_model_where_its_labels_are_set(params):
     assert new(**params).fit(X3, Y3).refined_
 
 
+@pytest.mark.slow
 def test_auto_keeps_to_the_matched_model_where_refining_takes_long(monkeypatch):
     monkeypatch.setattr(refinement, "_MOST_PRODUCTS", 1.0)
     assert not new(refine="auto").fit(X3, Y3).refined_

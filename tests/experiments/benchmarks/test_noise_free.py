@@ -89,6 +89,7 @@ def test_splits_have_all_rows_once():
     assert not np.array_equal(split.X, split_rule("parity of 2", 1).X)
 
 
+@pytest.mark.slow
 def test_a_missing_package_has_a_record_without_scores(monkeypatch, smoke_run):
     monkeypatch.setitem(_noise_free._PACKAGES, "CatBoost", ("no_such_package", "Classifier"))
     assert contenders(3, 10)["CatBoost"] is None
