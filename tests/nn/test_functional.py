@@ -840,3 +840,17 @@ def test_binary_loss_does_not_overflow_for_tiny_alpha_eps(method, alpha_eps):
     loss = matched_binary_cross_entropy_with_logits(logits, labels, **options)
     expected = matched_binary_cross_entropy_with_logits(logits.double(), labels.double(), **options)
     torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.parametrize("name", ["alpha_eps", "label_variance"])
+@pytest.mark.parametrize(
+    ("loss", "batch"),
+    [
+        (matched_cross_entropy, (torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))),
+        (matched_binary_cross_entropy_with_logits, (torch.zeros(4), torch.ones(4))),
+    ],
+    ids=["classes", "binary"],
+)
+def test_parameters_that_are_not_numbers_are_refused(loss, batch, name):
+    with pytest.raises(InvalidArgumentError, match=f"'{name}' parameter of {loss.__name__} must be finite; got nan"):
+        loss(*batch, **{name: math.nan})

@@ -326,7 +326,7 @@ def _plain_form(
         and not 0 <= ignore_index < shape[1]
         and reduction in _REDUCTIONS
         and 0.0 <= label_smoothing <= 1.0
-        and 0.0 < min(alpha_eps, label_variance) <= max(alpha_eps, label_variance) < math.inf
+        and all(0.0 < value < math.inf for value in (alpha_eps, label_variance))  # false for NaN
     )
     if not is_usual:
         return None
@@ -360,7 +360,7 @@ def _plain_binary_form(
         and method in BETA_METHODS
         and reduction in _REDUCTIONS
         and type(beta_eps) is float
-        and 0.0 < min(alpha_eps, beta_eps, label_variance) <= max(alpha_eps, beta_eps, label_variance) < math.inf
+        and all(0.0 < value < math.inf for value in (alpha_eps, beta_eps, label_variance))  # false for NaN
     )
     if not is_usual:
         return None
