@@ -31,7 +31,7 @@ from gaussify.gp._models import (
 from gaussify.gp._rows import SortedRows
 from gaussify.likelihoods import ClassLikelihood, PseudoTargets
 from gaussify.linear._current import observed_site
-from gaussify.linear._hyperparameters import Options
+from gaussify.linear._hyperparameters import Options, logit_table
 from gaussify.linear._refinement import (
     RefinedSites,
     SiteSum,
@@ -82,7 +82,7 @@ class RefinedGP(NamedTuple):
     @property
     def likelihood(self) -> ClassLikelihood:
         """Likelihood of the labels given the latents, which are not divided by the temperature."""
-        return self.options.label.likelihood(self.options.n_classes, self.choice.method, self.choice.alpha_eps)
+        return self.options.likelihood(self.choice)
 
     def weights(self) -> GaussianPosterior:
         """Return the posterior of the weights of all latents."""
@@ -168,8 +168,7 @@ def refined_gp(
     if not must and n * n_features**2 * rows.n_classes > _MOST_PRODUCTS:
         return None
     likelihood = label.likelihood(rows.n_classes, matched.method, matched.alpha_eps)
-    table, square = likelihood.target_table(), matched.temperature**2
-    table = table._replace(mean=table.mean / matched.temperature, variance=table.variance / square)
+    table, square = logit_table(likelihood, matched), matched.temperature**2
     start = _matched_sites(model.statistics, table)
     n_folds = max(1, math.ceil(n_scored * _N_FOLDS / len(rows.labels)))  # of more rows, some are never left out
     folds = _Folds(own, rows.weight, min(n_folds, _N_FOLDS), options, likelihood, table, start, max_passes)

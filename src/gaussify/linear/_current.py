@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gaussify._calibration import Choice, LabelParameters
 from gaussify._estimators import Floats, Indices
 from gaussify.likelihoods import ClassLikelihood
-from gaussify.linear._hyperparameters import disperse
+from gaussify.linear._hyperparameters import logit_table
 from gaussify.linear._refinement import RefinedSites
 from gaussify.posterior import (
     GaussianPosterior,
@@ -66,11 +66,9 @@ class CurrentPosterior:
     def __init__(self, accumulator: StatisticsAccumulator, choice: Choice, label: LabelParameters) -> None:
         self._origin: tuple[object, ...] = (accumulator, choice)
         self.likelihood: ClassLikelihood = label.likelihood(accumulator.n_classes, choice.method, choice.alpha_eps)
-        # Logits are latents divided by the temperature T. So targets are divided by it too, and variances by T².
-        square = choice.temperature**2
-        table = disperse(self.likelihood.target_table(), choice.dispersion / square)
-        table = table._replace(mean=table.mean / choice.temperature)
-        prior = GaussianPrior.centred(choice.prior_variance / square, n_latents=self.likelihood.n_latents)
+        table = logit_table(self.likelihood, choice)
+        of_logits = choice.prior_variance / choice.temperature**2
+        prior = GaussianPrior.centred(of_logits, n_latents=self.likelihood.n_latents)
         if choice.offset is not None:  # the weight of the constant feature, and with it every logit, is shifted by it
             table = table._replace(mean=table.mean + choice.offset)
             prior.mean[:, -1] = choice.offset

@@ -56,6 +56,10 @@ class Options:
     """False for the intercept, to which the factor does not apply."""
     dispersion: float | None
 
+    def likelihood(self, choice: Choice) -> ClassLikelihood:
+        """Return the likelihood of a choice."""
+        return self.label.likelihood(self.n_classes, choice.method, choice.alpha_eps)
+
     @property
     def prior_centre(self) -> float:
         """Median, under its own prior, of the prior variance that standardised features have."""
@@ -208,6 +212,12 @@ def _prior_variance(
     top = max(range(len(found)), key=lambda index: found[index].log_evidence - index * SHAPE_LEAD)
     shape = options.prior_shapes[top]
     return torch.where(options.of_features, found[top].scale * shape, shape)
+
+
+def logit_table(likelihood: ClassLikelihood, choice: Choice) -> PseudoTargets:
+    """Return the target table on the scale of the logits, which are latents divided by the temperature."""
+    table = disperse(likelihood.target_table(), choice.dispersion / choice.temperature**2)
+    return table._replace(mean=table.mean / choice.temperature)
 
 
 def disperse(table: PseudoTargets, dispersion: float) -> PseudoTargets:

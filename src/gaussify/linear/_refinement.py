@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gaussify._calibration import Choice, Criterion, LabelledRows, best_temperature, mean_nll
 from gaussify.likelihoods import ClassLikelihood
-from gaussify.linear._hyperparameters import NARROWEST, PRIOR_SPREAD, SHAPE_LEAD, WIDEST, Options
+from gaussify.linear._hyperparameters import NARROWEST, PRIOR_SPREAD, SHAPE_LEAD, WIDEST, Options, logit_table
 from gaussify.posterior import (
     ClassStatistics,
     GaussianPosterior,
@@ -136,7 +136,7 @@ def refined_sites(
     before : RefinedSites, optional
         Sites of about the same rows, to start from instead.
     """
-    likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
+    likelihood = options.likelihood(matched)
     if before is None:
         variance, start = _matched_sites(statistics, matched, likelihood, options)
     else:
@@ -165,7 +165,7 @@ def refined_sites(
 
 def started_sites(statistics: ClassStatistics, matched: Choice, options: Options) -> RefinedSites:
     """Return the matched sites of all rows so far, which those of later rows can join."""
-    likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
+    likelihood = options.likelihood(matched)
     variance, natural = _matched_sites(statistics, matched, likelihood, options)
     temperature = 1.0 if options.label.temperature is None else options.label.temperature
     choice = matched._replace(prior_variance=variance, dispersion=1.0, temperature=temperature, offset=None)
@@ -179,12 +179,11 @@ def _matched_sites(
 
     A prior variance that was given stays as it is, as refined latents are logits without a temperature.
     """
-    table, square = likelihood.target_table(), matched.temperature**2
-    table = table._replace(mean=table.mean / matched.temperature, variance=table.variance * matched.dispersion / square)
     variance = options.prior_shapes[0]
     if options.chooses_prior:
-        variance = torch.where(options.of_features, matched.prior_variance / square, matched.prior_variance)
-    return variance, natural_parameters(statistics, table)
+        of_logits = matched.prior_variance / matched.temperature**2
+        variance = torch.where(options.of_features, of_logits, matched.prior_variance)
+    return variance, natural_parameters(statistics, logit_table(likelihood, matched))
 
 
 def _best_prior_variance(
@@ -321,7 +320,7 @@ def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choi
 
     The prior variance has the largest evidence when sites count as observations.
     """
-    likelihood = options.label.likelihood(options.n_classes, matched.method, matched.alpha_eps)
+    likelihood = options.likelihood(matched)
     natural, n_latents = sites.total.natural, likelihood.n_latents
     if options.chooses_prior:
         variance = torch.where(options.of_features, sites.choice.prior_variance, options.prior_shapes[-1])
@@ -344,7 +343,7 @@ def chosen_again(sites: RefinedSites, judges: LabelledRows | None, matched: Choi
 def with_block(sites: RefinedSites, rows: SiteRows, options: Options) -> RefinedSites:
     """Return the sites with those of a block of new rows, refined together while all sites so far stay."""
     choice = sites.choice
-    likelihood = options.label.likelihood(options.n_classes, choice.method, choice.alpha_eps)
+    likelihood = options.likelihood(choice)
     prior = GaussianPrior.centred(choice.prior_variance, n_latents=likelihood.n_latents)
     known = sites.total.natural
     rows = scaled_rows(rows, choice.prior_variance, options)
@@ -362,7 +361,7 @@ def without_sites(sites: RefinedSites, rows: SiteRows, options: Options) -> Refi
     """Return the sites without those of some rows of ``fit``, which are made again where they were made first."""
     assert sites.reference is not None
     choice = sites.choice
-    likelihood = options.label.likelihood(options.n_classes, choice.method, choice.alpha_eps)
+    likelihood = options.likelihood(choice)
     rows = scaled_rows(rows, choice.prior_variance, options)
     own = sites_of(likelihood, *rows.latents(sites.reference), rows.labels)
     if rows.weight is not None:
